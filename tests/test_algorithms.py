@@ -22,9 +22,8 @@ from parts.learning.advantages import (
     advantages_of,
     discounted_returns,
     equal_groups,
-    gae,
-    gdpo_advantages,
     grpo_advantages,
+    length_penalty,
     maxrl_advantages,
     overlong_penalty,
     reinforce_pp_advantages,
@@ -49,11 +48,10 @@ from parts.learning.losses import (
 from parts.learning.presets import PRESETS, check_config
 from parts.networks.batches import collate
 from parts.networks.forward import backbone, line_states, predicting_states, token_logprobs
-from parts.networks.loading import load_network
 from parts.running.checkpoints import TrainState
 from parts.running.progress import rollout_metrics
 from parts.sampling.rollouts import batch_rows
-from programs.ppo_train.models import load_models, make_critic, make_optimizer
+from programs.ppo_train.models import load_models, make_optimizer
 from programs.ppo_train.rollout import Sampler, evaluate, sample_metrics
 from programs.ppo_train.settings import Config, parse_config
 from programs.ppo_train.step import accumulate_gradients, make_experience, update
@@ -75,7 +73,6 @@ OUR_LOSSES = {  # bounds that some tokens reach
 OUR_AGGREGATIONS = "token_mean seq_mean_token_mean seq_mean_token_sum seq_mean_token_sum_norm fixed_length".split()
 GROUPS = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 3, 3])  # of 3, 4, 1 and 2
 LENGTHS = [5, 1, 8, 3, 8, 2, 6, 4, 7, 5]
-WIDTH = 8
 
 
 def close(got, expected, tolerance=EXACT):
@@ -257,12 +254,9 @@ def test_group_estimators_equal_numpy(name, scores, alone):
     got = ADVANTAGES[name](scores=scores, groups=GROUPS, mask=mask, config=make_config(), alone=alone)
     got = got if got.dim() == 2 else got[:, None] * mask
     close(got, group_oracle(name, scores, mask, alone), 1e-7 if name.startswith("gpg") else EXACT)  # alpha is fp32
-
-
-def test_the_biased_standard_deviation():
-    config = make_config(advantage_std="biased", advantage_eps=1e-6)
-    got = grpo_advantages(scores=SCORES, groups=GROUPS, config=config)
-    close(got[:, None] * ragged(), group_oracle("grpo", SCORES, ragged(), 0.0, ddof=0))
+    if name == "grpo":
+        got = grpo_advantages(scores=scores, groups=GROUPS, config=make_config(advantage_std="biased"), alone=alone)
+        close(got[:, None] * mask, group_oracle(name, scores, mask, alone, ddof=0))
 
 
 @pytest.mark.parametrize("name", ["grpo", "mean", "rloo", "opo", "gpg", "maxrl"])
@@ -288,21 +282,6 @@ def test_returns_of_reinforce_pp_and_remax():
     )
     unknown = torch.tensor([1.0, float("nan")]).double()  # no reward applies to the second's greedy completion
     close(remax_advantages(rewards=rewards * mask, mask=mask, baselines=unknown), [[2, 0, 2, 3], [0, 0, 0, 0]])
-
-
-def test_gdpo_normalises_each_reward_where_it_applies():
-    """A None takes no part in its reward's group; the sum is whitened over tokens."""
-    parts, mask = normal(3, 10, 3), ragged()
-    parts[0, 1] = parts[4, 1] = parts[8, 2] = float("nan")  # the last leaves one of a group of two
-    weights, total = [2.0, 0.5, -1.0], np.zeros(10)
-    for r in range(3):
-        x = parts[:, r].numpy()
-        for g in range(4):
-            rows = (GROUPS.numpy() == g) & ~np.isnan(x)
-            if rows.sum() > 1:
-                total[rows] += weights[r] * (x[rows] - x[rows].mean()) / (x[rows].std(ddof=1) + 1e-6)
-    known = {"parts": parts, "groups": GROUPS, "mask": mask, "config": make_config()}
-    close(gdpo_advantages(**known, weights=weights), whiten(total[:, None] * mask.numpy(), mask))
 
 
 def test_maxrl_refuses_negative_scores():
@@ -371,7 +350,7 @@ def test_gae_passes_over_a_completion_to_which_no_reward_applies():
     close(made["returns"][0, -2], 0.5 + 0.5**0.5, 1e-6)  # scaled to variance 1, not moved
 
 
-@pytest.mark.parametrize("name", ["ppo", "grpo", "gpg", "gdpo", "reinforce_pp"])
+@pytest.mark.parametrize("name", ["ppo", "grpo", "gdpo"])
 def test_a_completion_to_which_no_reward_applies_changes_no_gradient(models_of, name):
     """The gradients of policy and critic are those of the batch without it, KL and entropy bonus included."""
     size = 1 if name in ("ppo", "reinforce_pp") else 4
@@ -406,13 +385,6 @@ def test_means_of_scores_are_of_the_completions_that_have_one():
     assert not {"reward/mean", "reward/std"} & {*rollout_metrics(nothing, [2] * 2, {"rollout": 1.0})}
 
 
-def test_no_reward_at_all():
-    samples = made_samples([0.0] * 8, [2] * 8, {"a": [None] * 8})
-    for name in ("grpo", "reinforce_pp", "gdpo", "remax"):
-        config = make_config(advantage=name, group_size=1 if name in ("remax", "reinforce_pp") else 4)
-        assert (experience_of(config, samples)[1]["advantages"] == 0).all()
-
-
 @pytest.mark.parametrize(("advantage", "baseline"), [("mean", 1.0), ("opo", 1.1)])  # opo's by length: (2 + 9) / 10
 def test_masked_completions_count_in_the_baseline_and_train_nothing(advantage, baseline):
     scores, finished = [1.0, 0.0, 0.0, 3.0], [True, False, True, False]
@@ -442,25 +414,30 @@ def test_penalties_for_length():
     assert [overlong_penalty(n, 4, 1.0) for n in (0, 1, 4)] == [0, 0.25, 1]
     config = make_config(max_new_tokens=10, overlong_share=0.2, missing_eos_penalty=0.5, advantage="mean")
     samples = made_samples([1.0] * 4, [3, 9, 10, 8], finished=[True, True, False, False])
+    assert length_penalty(config, samples[0] | {"answer_lengths": [3, 9, 2]}) == pytest.approx(0.5)  # of the longest
     assert [shaped_score(config, s) for s in samples] == pytest.approx([1, 0.5, -0.5, 0.5])
     batch, made = experience_of(config, samples)
     close(per_row(made["advantages"], batch["response_mask"]), torch.tensor([0.625, 0.125, -0.875, 0.125]), 1e-6)
 
 
-def test_gdpo_takes_the_penalty_for_length_as_one_more_reward_and_each_has_its_weight():
-    config = make_config(advantage="gdpo", max_new_tokens=10, overlong_share=0.2)
-    samples = made_samples([1.0, 2.0, 3.0, 4.0], [2, 10, 2, 2], {"a": [1.0, 2.0, None, 4.0], "b": [4.0, 1.0, 0.0, 1.0]})
+def test_gdpo_normalises_each_reward_where_it_applies_and_takes_the_penalty_for_length_as_one_more():
+    """A None takes no part in its reward's group; each has its weight; the sum is whitened over tokens."""
+    config, nan = make_config(advantage="gdpo", max_new_tokens=10, overlong_share=0.2), float("nan")
+    columns = {"a": [1.0, 2.0, nan, 4.0, 0.0, 1.0, 3.0, nan], "b": [4.0, 1.0, 0.0, 1.0, nan, nan, nan, 2.0]}
+    parts = {name: [None if x != x else x for x in column] for name, column in columns.items()}
+    samples = made_samples([1.0] * 8, [2, 10, 2, 2, 5, 1, 3, 9], parts)
     for sample in samples:
-        sample["weights"] = {"a": 3.0, "b": 0.5}
+        sample["weights"] = {"a": 3.0, "b": -0.5}
     assert reward_parts(config, samples[1]) == [2.0, 1.0, -1.0]
+    total = np.zeros(8)
+    for weight, x in ((3.0, columns["a"]), (-0.5, columns["b"]), (1.0, [0, -1, 0, 0, 0, 0, 0, -0.5])):
+        for group in (range(4), range(4, 8)):
+            rows = [i for i in group if not np.isnan(x[i])]
+            own = np.array(x, dtype=float)[rows]
+            if len(rows) > 1:
+                total[rows] += weight * (own - own.mean()) / (own.std(ddof=1) + 1e-6)
     batch, made = experience_of(config, samples)
-    total, mask = np.zeros(4), batch["response_mask"].numpy()
-    for weight, rows, x in (
-        (3.0, [0, 1, 3], np.array([1.0, 2.0, 4.0])),
-        (0.5, [0, 1, 2, 3], np.array([4.0, 1.0, 0.0, 1.0])),
-        (1.0, [0, 1, 2, 3], np.array([0.0, -1.0, 0.0, 0.0])),
-    ):
-        total[rows] += weight * (x - x.mean()) / (x.std(ddof=1) + 1e-6)
+    mask = batch["response_mask"].numpy()
     close(made["advantages"], whiten(total[:, None] * mask, mask), 1e-5)
 
 
@@ -523,6 +500,8 @@ def test_the_tokens_that_covariance_chooses(name, share):
     assert expected.sum() == 1 if share == 0.0 else expected.sum() >= 2
     close(got, expected)
     assert (got * (1 - mask)).sum() == 0
+    config.cov_low, config.cov_high = 90.0, 91.0
+    assert name == "kl_cov" or covariance_choice(logprobs, old, advantages, mask, draw, config).sum() == 0
 
 
 def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient():
@@ -534,28 +513,6 @@ def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient():
     expected = torch.zeros(mask.shape, dtype=torch.float64)
     expected[2, 3] = -advantages[2, 3] * (logprobs - old)[2].mean().exp()
     close(gradient, expected)
-
-
-def test_covariance_chooses_none_where_none_is_in_bounds():
-    logprobs, old, advantages, mask = case()
-    config = make_config(loss="clip_cov", cov_low=90.0, cov_high=91.0)
-    assert covariance_choice(logprobs, old, advantages, mask, mask * 0, config).sum() == 0
-
-
-@pytest.mark.parametrize("name", [name for name in OUR_LOSSES if name != "clip_cov"])
-def test_the_first_update_of_every_loss_is_that_of_reinforce(name):
-    """At ratio 1 the gradient is -A grad log pi, weighted; a sequence-level loss spreads it evenly over the tokens."""
-    logprobs, _, advantages, mask = case()
-    piece = {"loss_mask": mask, "rollout_logprobs": logprobs, "advantages": advantages}  # no old: it is the policy
-    piece["chosen"] = mask
-    for aggregation in ("seq_mean_token_mean",) if name == "gmpo" else OUR_AGGREGATIONS:
-        settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.2, "aggregation": aggregation}
-        if name == "dppo_kl":
-            settings["dual_clip"] = 20.0
-        config = make_config(loss=name, **settings)
-        _, gradient = value_and_gradient(lambda x, c=config: minibatch_loss(c, piece, x), logprobs)
-        weights = torch.as_tensor(np.array(weight_oracle(aggregation, LENGTHS, config)))
-        close(gradient, -advantages * weights[:, None] * mask)
 
 
 @pytest.mark.parametrize("gap", [-40.0, 40.0])
@@ -655,11 +612,9 @@ TRL_LOSSES = {  # loss_type: our loss and aggregation, settings of TRL's, settin
 }
 
 
-TRL_CASES = [  # not k3_ratio with a sequence's ratio: by that TRL weighs the KL then, we by the token's
-    case
-    for case in itertools.product(TRL_LOSSES, [False, True], [None, "k3", "k3_ratio"])
-    if case[0] not in ("gspo", "luspo") or case[2] != "k3_ratio"
-]
+# not k3_ratio with a sequence's ratio: by that TRL weighs the KL then, we by the token's
+TRL_CASES = [(name, *how) for name in TRL_LOSSES for how in ((False, None), (True, "k3"), (False, "k3_ratio"))]
+TRL_CASES = [case for case in TRL_CASES if case[0] not in ("gspo", "luspo") or case[2] != "k3_ratio"]
 
 
 @pytest.mark.long
@@ -696,19 +651,15 @@ def test_losses_equal_trl_in_value_and_gradient(monkeypatch, trl_trainers, name,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kl", [None, "k3"])
-def test_gmpo_equals_trls(monkeypatch, trl_trainers, kl):
+def test_gmpo_equals_trls(monkeypatch, trl_trainers):
     logprobs, old, advantages, mask = trl_case()
     advantages[3] = 0
-    extra, theirs = {}, {"epsilon_low": 0.2, "epsilon_high": 0.3}
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old, "advantages": advantages}
-    ours = {"clip_eps_low": 0.2, "clip_eps_high": 0.3}
-    if kl:
-        piece["ref_logprobs"] = extra["ref_per_token_logps"] = old + normal(12, *mask.shape, scale=0.5)
-        ours |= {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": kl}
-        theirs |= {"beta": 0.3}
-    inputs = trl_inputs(mask, advantages[:, 0], old, **extra)
+    piece["ref_logprobs"] = old + normal(12, *mask.shape, scale=0.5)
+    inputs = trl_inputs(mask, advantages[:, 0], old, ref_per_token_logps=piece["ref_logprobs"])
+    theirs = {"epsilon_low": 0.2, "epsilon_high": 0.3, "beta": 0.3}
     expected = trl_loss(monkeypatch, trl_trainers["gmpo"], inputs, logprobs, **theirs)
+    ours = {"clip_eps_low": 0.2, "clip_eps_high": 0.3, "kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "k3"}
     config = make_config(loss="gmpo", aggregation="seq_mean_token_mean", **ours)
     got = value_and_gradient(lambda x: minibatch_loss(config, piece, x), logprobs)
     for a, b in zip(got, expected, strict=True):
@@ -788,24 +739,6 @@ def test_rloo_advantages_equal_trls(monkeypatch, trl_trainers, parts, kl_coef):
 
 
 @pytest.mark.long
-@given_parts
-def test_gdpo_advantages_are_trls_but_for_the_batch_normalisation(monkeypatch, trl_trainers, parts):
-    """TRL normalises over completions, we (and verl) over tokens: one scale and one shift apart."""
-    theirs = trl_experience(
-        monkeypatch, trl_trainers["grpo"], parts, TRL_LENGTHS, multi_objective_aggregation="normalize_then_sum"
-    )["advantages"]
-    config = make_config(advantage="gdpo", advantage_eps=1e-4)
-    batch, made = experience_of(config, made_samples(summed(parts), TRL_LENGTHS, parts))
-    scored = torch.tensor([any(v[i] is not None for v in parts.values()) for i in range(8)])
-    ours = per_row(made["advantages"], batch["response_mask"])
-    assert (ours[~scored] == 0).all() and (theirs[~scored] == 0).all()
-    x, y = theirs[scored].double(), ours[scored].double()
-    slope = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()
-    assert 0.8 < slope < 1.2
-    close(y - y.mean(), slope * (x - x.mean()), 1e-5)
-
-
-@pytest.mark.long
 def test_masked_truncated_completions_equal_trls(monkeypatch, trl_trainers):
     finished = [True, False, True, True, False, True, True, False]
     kept = {"finished": finished, "mask_truncated_completions": True}
@@ -831,8 +764,6 @@ def test_masked_truncated_completions_equal_trls(monkeypatch, trl_trainers):
     [
         ("tis", "token_truncate", None, 1.3),
         ("icepop", "token_mask", 0.6, 1.3),
-        ("icepop", "token_mask", None, 1.3),
-        ("seq_mask", "sequence_mask", 0.6, 3.0),
         ("seq_mask", "sequence_mask", None, 0.9),
     ],
 )
@@ -857,43 +788,19 @@ def test_mismatch_weights_equal_trls(monkeypatch, trl_trainers, ours, theirs, lo
 # ------------------------------------------------------------------------------------------------ mismatch
 
 
-@pytest.mark.parametrize("how", ["none", "tis", "icepop", "seq_mask"])
-def test_what_is_logged_of_the_mismatch(how):
-    """Weight before any bound, k3 of KL(sampler || trainer), the share that was cut, and the update's own KL."""
-    logprobs, old, advantages, mask = case()
-    rollout = old + normal(13, *mask.shape, scale=0.5)
-    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": rollout, "advantages": advantages}
-    measured = policy_terms(make_config(mismatch=how), piece, logprobs)[1]
-    weight, kl, cut = (measured[f"mismatch/{name}"] for name in ("weight_mean", "kl", "cut_frac"))
-    w = (old - rollout).exp()
-    close(weight * mask, w * mask)
-    close(kl * mask, (w - 1 - w.log()) * mask)
-    ratio = (logprobs - old).exp()
-    close(measured["kl/approx"], ratio - 1 - ratio.log())
-    close(measured["policy/ratio_max"], ratio)
-    product = torch.where(mask == 1, w, 1.0).prod(1, keepdim=True).expand_as(w)
-    expected = {"none": w < 0, "tis": w > 2, "icepop": (w < 0.5) | (w > 2), "seq_mask": (product < 0.5) | (product > 2)}
-    close(cut * mask, expected[how] * mask)
-
-
 def test_the_correction_weighs_the_policy_loss_and_not_the_kl():
     """Of itself it acts with another engine only."""
     logprobs, old, advantages, mask = case()
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old - 0.1, "advantages": advantages}
-    piece["ref_logprobs"] = old - 0.3
-    plain, vllm, with_kl, both = (
-        policy_terms(make_config(kl_in="loss", kl_estimator="k2", **extra), part, logprobs)[0]
-        for extra, part in (
-            ({}, {k: v for k, v in piece.items() if k != "ref_logprobs"}),
-            ({"rollout_engine": "vllm"}, {k: v for k, v in piece.items() if k != "ref_logprobs"}),
-            ({"kl_coef": 0.5}, piece),
-            ({"kl_coef": 0.5, "mismatch": "icepop"}, piece),
-        )
-    )
-    close(vllm, plain * np.exp(0.1))
-    kl = 0.5 * (logprobs - piece["ref_logprobs"]) ** 2 / 2
-    close(with_kl, plain + kl)
-    close(both, plain * np.exp(0.1) + kl)
+    with_kl, kl = piece | {"ref_logprobs": old - 0.3}, 0.5 * (logprobs - old + 0.3) ** 2 / 2
+
+    def losses(part, **settings):
+        return policy_terms(make_config(kl_in="loss", kl_estimator="k2", **settings), part, logprobs)[0]
+
+    plain = losses(piece)
+    close(losses(piece, rollout_engine="vllm"), plain * np.exp(0.1))
+    close(losses(with_kl, kl_coef=0.5), plain + kl)
+    close(losses(with_kl, kl_coef=0.5, mismatch="icepop"), plain * np.exp(0.1) + kl)
 
 
 # ------------------------------------------------------------------------------------------------ enumeration: KL
@@ -1026,9 +933,8 @@ def apart(a, b):
 @pytest.mark.parametrize(
     ("advantage", "loss", "count", "scale"),
     [
-        *(("rloo", loss, 2, 1.0) for loss in ("clip", "reinforce", "cispo", "sapo", "dppo_tv")),
-        *(("mean", loss, 2, 1 / 2) for loss in ("clip", "reinforce")),
-        *(("rloo", "clip", 3, 1.0), ("mean", "clip", 3, 2 / 3), ("gpg", "reinforce", 2, 1 / 2)),
+        *(("rloo", loss, 2, 1.0) for loss in ("clip", "cispo", "sapo")),
+        *(("mean", "clip", 3, 2 / 3), ("gpg", "reinforce", 2, 1 / 2)),
     ],
 )
 def test_unbiased_group_estimators_have_the_exact_gradient_of_the_expected_score(advantage, loss, count, scale):
@@ -1047,17 +953,6 @@ def test_remax_and_plain_returns_are_unbiased():
         config, 1, advantages_of=lambda rewards, mask, **_: discounted_returns(rewards, mask, 1.0)
     )
     close(returns, policy.exact())
-
-
-@pytest.mark.parametrize("kl_coef", [0.0, 0.4])
-def test_gae_is_unbiased_whatever_the_values(kl_coef):
-    policy = TinyPolicy()
-    config = make_config(aggregation="seq_mean_token_sum", kl_coef=kl_coef, kl_in="reward", kl_estimator="k1")
-
-    def advantages(rewards, values, mask, **_):
-        return gae(rewards, values, mask, 1.0, 1.0)[0]
-
-    close(policy.estimate(config, 1, kl_coef=kl_coef, advantages_of=advantages), policy.exact(kl_coef=kl_coef))
 
 
 @pytest.mark.parametrize("advantage", ["rloo", "remax"])
@@ -1098,7 +993,7 @@ def test_these_estimators_are_biased(advantage):
     policy = TinyPolicy()
     policy.scores = policy.scores.clamp(min=0)  # two scores are 0, the others differ
     config = make_config(advantage=advantage, aggregation="seq_mean_token_sum")
-    got = policy.estimate(config, 3)
+    got = policy.estimate(config, 3 if advantage in ("grpo", "gdpo") else 2)
     assert apart(got, policy.exact()) > 1e-4 and got.abs().max() > 1e-2
 
 
@@ -1140,6 +1035,7 @@ def random_batch(models, kl=False, zero_rows=(2, 5), masked_rows=(6,)):
     samples = []
     for text, length in zip(PROMPTS, RESPONSES, strict=True):
         sample = {"prompt_ids": models.tokenizer.encode(text), "response_ids": rng.integers(6, 262, length).tolist()}
+        sample["response_mask"] = [int(t % 4 != 2 or t == length - 1) for t in range(length)]  # others are a tool's
         samples.append(sample | {"rollout_logprobs": [0.0] * length, "finished": True})
     batch = collate(samples, models.pad_id, CPU)
     mask = batch["loss_mask"] = batch["response_mask"].double()
@@ -1176,10 +1072,10 @@ def oracle_gradient(config, models, batch, rows):
     """Value and gradient of the minibatch from Hugging Face's logits, row by row, without padding or our numerics."""
     logprobs, live = torch.zeros(batch["loss_mask"].shape, dtype=torch.float64), {}
     for row in rows:
-        where, ids = batch["response_mask"][row].bool(), batch["input_ids"][row][batch["attention_mask"][row].bool()]
-        count = int(where.sum())
-        logits = models.policy(input_ids=ids[None]).logits[0, -count - 1 : -1]
-        live[row] = torch.log_softmax(logits, -1).gather(1, ids[-count:, None])[:, 0]
+        where, real = batch["response_mask"][row].bool(), batch["attention_mask"][row].bool()
+        ids, at = batch["input_ids"][row][real], where[real].nonzero()[:, 0]
+        logits = models.policy(input_ids=ids[None]).logits[0, at - 1]
+        live[row] = torch.log_softmax(logits, -1).gather(1, ids[at, None])[:, 0]
         logprobs[row, where] = live[row].detach()
     x = [logprobs[rows], batch["old_logprobs"][rows], batch["advantages"][rows], batch["loss_mask"][rows]]
     chosen = np.zeros(x[0].shape)
@@ -1214,38 +1110,28 @@ def test_gradients_of_networks_equal_the_oracle_whatever_the_pieces(models_of, n
     assert sums[0].item() == pytest.approx(value, rel=1e-5, abs=1e-7)
 
     padded = {k: torch.nn.functional.pad(x, (3, 2)) for k, x in batch.items()}
-    reordered = rows[::-1]
-    variants = [
-        (dataclasses.replace(config, micro_batch_tokens=1), batch, rows),
-        (dataclasses.replace(config, micro_batch_tokens=70), batch, rows),
-        (config, padded, rows),
-        (config, batch, reordered),
-    ]
-    for changed, data, order in variants:
+    for tokens, data, order in ((1, batch, rows), (70, padded, rows[::-1])):
+        changed = dataclasses.replace(config, micro_batch_tokens=tokens)
         got, got_sums, got_peak = gradient_of(changed, models, data, order)
         assert relative(got, whole) < 1e-6
         close(got_sums, sums, 1e-5)
         close(got_peak, peak, 1e-6)
 
 
-@pytest.mark.parametrize("kl_estimator", ["k2", "k3", "k3_ratio"])
-def test_kl_and_entropy_and_correction_do_not_depend_on_the_pieces(models_of, kl_estimator):
-    config = make_config(
-        loss="gspo", kl_coef=0.2, kl_in="loss", kl_estimator=kl_estimator, entropy_coef=0.03, mismatch="seq_mask",
-        micro_batch_tokens=10**6,
-    )  # fmt: skip
+def test_kl_and_entropy_and_correction_do_not_depend_on_the_pieces(models_of):
+    settings = {"kl_coef": 0.2, "kl_in": "loss", "kl_estimator": "k3_ratio", "entropy_coef": 0.03}
+    config = make_config(loss="gspo", **settings, mismatch="seq_mask", micro_batch_tokens=10**6)
     models = models_of(dataclasses.replace(config, kl_coef=0.0))
     batch = random_batch(models, kl=True)
     whole, sums, _ = gradient_of(config, models, batch)
-    for budget in (1, 70):
-        got, got_sums, _ = gradient_of(dataclasses.replace(config, micro_batch_tokens=budget), models, batch)
-        assert relative(got, whole) < 1e-6
-        close(got_sums, sums, 1e-5)
+    got, got_sums, _ = gradient_of(dataclasses.replace(config, micro_batch_tokens=70), models, batch)
+    assert relative(got, whole) < 1e-6
+    close(got_sums, sums, 1e-5)
     without, _, _ = gradient_of(dataclasses.replace(config, kl_coef=0.0), models, batch)
     assert relative(without, whole) > 1e-3
 
 
-@pytest.mark.parametrize("aggregation", OUR_AGGREGATIONS)
+@pytest.mark.parametrize("aggregation", ["token_mean", "seq_mean_token_mean"])
 def test_the_entropy_bonus_is_weighted_like_the_loss(models_of, aggregation):
     """Oracle: entropies of Hugging Face's logits, row by row; no row has an advantage."""
     config = make_config(aggregation=aggregation, entropy_coef=0.1)
@@ -1256,8 +1142,9 @@ def test_the_entropy_bonus_is_weighted_like_the_loss(models_of, aggregation):
     bonus = 0.0
     for row, weight in enumerate(weight_oracle(aggregation, lengths, config)):
         if lengths[row]:
-            ids = batch["input_ids"][row][batch["attention_mask"][row].bool()]
-            logits = models.policy(input_ids=ids[None]).logits[0, -lengths[row] - 1 : -1]
+            real = batch["attention_mask"][row].bool()
+            ids, at = batch["input_ids"][row][real], batch["response_mask"][row][real].nonzero()[:, 0]
+            logits = models.policy(input_ids=ids[None]).logits[0, at - 1]
             bonus = bonus + weight * torch.distributions.Categorical(logits=logits).entropy().sum()
     (-0.1 * bonus).backward()
     expected = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
@@ -1300,17 +1187,12 @@ def test_rows_that_contribute_nothing_cost_no_pass(models_of, forwards, monkeypa
     assert sums[0].item() == pytest.approx(all_sums[0].item(), rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("extra", "rows"),  # all but the masked one where another loss needs them
-    [
-        *(({"entropy_coef": 0.1}, 7), ({"kl_coef": 0.1, "kl_in": "loss"}, 7)),
-        ({"kl_coef": 0.1, "kl_in": "reward", "kl_estimator": "k1"}, 5),
-    ],
-)
-def test_rows_without_advantage_run_where_another_loss_needs_them(models_of, forwards, extra, rows):
-    config = make_config(**extra)
+@pytest.mark.parametrize(("kl_in", "rows"), [("loss", 7), ("reward", 5)])
+def test_rows_without_advantage_run_where_another_loss_needs_them(models_of, forwards, kl_in, rows):
+    """All but the masked one."""
+    config = make_config(kl_coef=0.1, kl_in=kl_in, kl_estimator="k1")
     models = models_of(dataclasses.replace(config, kl_coef=0.0))
-    batch = random_batch(models, kl="kl_coef" in extra)
+    batch = random_batch(models, kl=True)
     forwards.clear()
     gradient_of(config, models, batch)
     assert sum(forwards) == rows
@@ -1334,21 +1216,6 @@ def test_a_batch_without_signal_costs_no_pass_and_changes_no_weight(models_of, f
     assert all(torch.equal(before[name], x) for name, x in models.policy.state_dict().items())
 
 
-def test_truncated_completions_are_masked_by_choice(models_of, forwards):
-    finished = [True, False, True, True, False, True, True, True]
-    for masked in (False, True):
-        config = make_config(batch_size=8, group_size=4, mask_truncated=masked, lr=1e-9)
-        models = models_of(config, double=False)
-        samples = made_samples([0.0, 1.0, 2.0, 4.0] * 2, RESPONSES, finished=finished)
-        batch = make_experience(config, models, samples, 0.0)
-        lengths = [n * (f or not masked) for n, f in zip(RESPONSES, finished, strict=True)]
-        assert batch["loss_mask"].sum(1).tolist() == lengths
-        assert batch["response_mask"].sum(1).tolist() == RESPONSES
-        forwards.clear()
-        updated(config, models, batch)
-        assert sum(forwards) == 8 - 2 * masked
-
-
 @pytest.mark.parametrize(("minibatches", "passes"), [(1, 4), (2, 8)])
 def test_experience_runs_rows_with_signal_only(models_of, forwards, minibatches, passes):
     """Old log-probs are needed from the second optimizer step on; a group of one score needs none."""
@@ -1368,7 +1235,7 @@ def test_experience_runs_rows_with_signal_only(models_of, forwards, minibatches,
 # ------------------------------------------------------------------------------------------------ processes
 
 
-@pytest.mark.parametrize(("name", "aggregation"), EACH)
+@pytest.mark.parametrize(("name", "aggregation"), [EACH[0], EACH[2], EACH[4], EACH[8]])
 def test_processes_do_not_change_the_gradient(models_of, monkeypatch, name, aggregation):
     config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name], micro_batch_tokens=70)
     models = models_of(config)
@@ -1488,17 +1355,6 @@ def test_groups_of_equal_score_are_replaced_by_new_prompts():
         missing -= sum(i >= 100 for i in stream[taken : taken + count])
 
 
-def test_a_step_goes_on_where_the_last_one_stopped_and_repeats_itself():
-    config, prompt_ids = dynamic_config(), [*range(10, 30), *range(100, 120)]
-    _, (first, _, position), _ = fake_rollout(config, prompt_ids)
-    _, (again, _, same), _ = fake_rollout(config, prompt_ids)
-    assert first == again and position == same
-    _, (later, drawn, _), _ = fake_rollout(config, prompt_ids, step=1, start=position)
-    rows = [{"id": i} for i in prompt_ids]
-    assert prompts_of(drawn)[0] == batch_rows(rows, config, position, 1)[0]["id"]
-    assert later != first
-
-
 @pytest.mark.parametrize("cap", [0, 1, 3])
 def test_rounds_are_capped_and_such_groups_then_fill_the_batch(cap):
     """Each round draws other noise, the first that of a run without dynamic sampling."""
@@ -1519,10 +1375,6 @@ def test_a_group_is_of_equal_score_by_each_reward_where_these_are_compared_each(
     assert equal_groups(group + alike, 4, each_reward=True) == [False, True]
     batch, made = experience_of(make_config(advantage="gdpo"), group)
     assert (made["advantages"][batch["response_mask"] == 1] == 0).all(), "here the two rewards cancel"
-    unlike = [s | {"rewards": {"a": a, "b": 1 - a}} for s, a in zip(group, [1.0, 0.0, 0.0, 0.0], strict=True)]
-    for sample in unlike:
-        sample["weights"] = {"a": 2.0, "b": 1.0}
-    assert experience_of(make_config(advantage="gdpo"), unlike)[1]["advantages"].abs().max() > 0.5
 
 
 def groups_to_sample(config, missing, kept):
@@ -1556,21 +1408,10 @@ def test_what_a_larger_round_samples_too_much_is_counted_and_not_used():
     differing = sum(i >= 100 for i in prompts_of(drawn))
     metrics = sample_metrics(config, collate(batch[:4], 0, CPU), drawn, {"rollout": 1.0})
     assert metrics["rollout/unused"] == 4 * (differing - 4) > 0 and metrics["rollout/rounds"] == 1
+    assert metrics["reward/zero_std_frac"] == pytest.approx(1 - differing / 12), "of all that was sampled"
     metrics = sample_metrics(config, collate(batch[:4], 0, CPU), few, {"rollout": 1.0})
     assert metrics["rollout/unused"] == 0 and metrics["rollout/rounds"] == len(plain.calls)
     assert sampler.state()["kept"] == pytest.approx([0.9 * 0.9 + differing, 0.9 * 3.0 + 12])
-
-
-def test_zero_std_frac_is_of_all_that_was_sampled():
-    """Of three groups in the batch none is of equal score; of the five that were sampled two are."""
-    config = dynamic_config()
-    samples = made_samples([0.5] * 4 + [0.0, 1.0, 0.0, 0.0] + [0.25] * 4 + [1.0, 2.0, 3.0, 4.0] * 2, [2] * 20)
-    batch = collate(samples[4:8], 0, CPU)
-    metrics = sample_metrics(config, batch, samples, {"rollout": 1.0})
-    assert metrics["reward/zero_std_frac"] == pytest.approx(2 / 5)
-    assert metrics["rollout/samples"] == 20
-    plain = dynamic_config(dynamic_sampling=False)
-    assert "rollout/samples" not in sample_metrics(plain, batch, samples, {"rollout": 1.0})
 
 
 def test_remax_has_the_greedy_completion_of_each_prompt_as_baseline():
@@ -1586,11 +1427,6 @@ def test_remax_has_the_greedy_completion_of_each_prompt_as_baseline():
 
 
 # ------------------------------------------------------------------------------------------------ settings, presets
-
-
-def test_every_loss_and_aggregation_has_an_oracle_here():
-    assert sorted(LOSSES) == sorted(OUR_LOSSES)
-    assert list(AGGREGATIONS) == OUR_AGGREGATIONS
 
 
 COMMON = """
@@ -1640,23 +1476,19 @@ def test_a_setting_of_a_preset_can_be_overridden_by_config_flags_and_yaml(tmp_pa
     flags = parse_config(["--algorithm=dapo", "--clip-eps-high=0.5", "--dynamic_sampling=no"])
     assert (flags.clip_eps_high, flags.dynamic_sampling, flags.overlong_share) == (0.5, False, 0.2)
     file = tmp_path / "run.yaml"
-    file.write_text("algorithm: gspo\nclip_eps_low: 0.01\nkl_coef: 0.3\ngroup_size: 16\n")
+    file.write_text("algorithm: gspo\nclip_eps_low: 0.01\nkl_coef: 0.3\n")
     config = parse_config(["--config", str(file), "--kl_coef=0"])
-    assert (config.loss, config.clip_eps_low, config.clip_eps_high) == ("gspo", 0.01, 4e-4)
-    assert (config.kl_coef, config.group_size) == (0.0, 16)
+    assert (config.loss, config.clip_eps_low, config.clip_eps_high, config.kl_coef) == ("gspo", 0.01, 4e-4, 0.0)
     config = parse_config(["--config", str(file), "--algorithm=cispo"])
     assert (config.loss, config.clip_eps_low, config.clip_eps_high) == ("cispo", 0.01, 4.0)
-    mixed = Config(algorithm="ppo", advantage="rloo", loss="cispo", group_size=4)
-    check_config(mixed)
 
 
 def test_an_unknown_name_is_refused(capsys):
     with pytest.raises(UserError, match="got algorithm 'grop'; expected one of ppo, grpo"):
         Config(algorithm="grop")
-    for flag in ("--algorithm=x", "--advantage=x", "--loss=x", "--aggregation=x", "--mismatch=x", "--kl_estimator=k4"):
-        with pytest.raises(SystemExit):
-            parse_config([flag])
-        assert "invalid choice" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse_config(["--loss=x"])
+    assert "invalid choice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -1664,28 +1496,18 @@ def test_an_unknown_name_is_refused(capsys):
     [
         ({"group_size": 1}, "group_size 1; expected several completions"),
         ({"algorithm": "remax", "dynamic_sampling": True}, "--dynamic_sampling with remax"),
-        ({"algorithm": "ppo", "dynamic_sampling": True}, "--dynamic_sampling with gae"),
         ({"kl_coef": 0.0, "kl_target": 6.0}, "--kl_target with kl_coef 0"),
         ({"kl_coef": 0.05, "kl_target": 6.0}, "KL in the loss; expected it in the reward"),
-        (
-            {"algorithm": "rloo", "kl_target": 6.0, "kl_horizon": 128},
-            "kl_horizon 128 with batch_size 128; expected more",
-        ),
+        ({"algorithm": "rloo", "kl_target": 6.0, "kl_horizon": 128}, "kl_horizon 128 with batch_size 128"),
         ({"algorithm": "rloo", "kl_estimator": "k3_ratio"}, "k3_ratio in the reward"),
-        (
-            {"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward", "kl_estimator": "k1"},
-            "gdpo with the KL in the reward",
-        ),
+        ({"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward"}, "gdpo with the KL in the reward"),
         ({"algorithm": "maxrl", "overlong_share": 0.2}, "maxrl with a penalty or KL"),
-        ({"algorithm": "maxrl", "missing_eos_penalty": 0.2}, "maxrl with a penalty or KL"),
         ({"algorithm": "maxrl", "kl_coef": 0.1, "kl_in": "reward"}, "maxrl with a penalty or KL"),
         ({"overlong_share": 1.5}, "overlong_share 1.5; expected 0 to 1"),
         ({"dual_clip": 0.5}, "dual_clip 0.5; expected 0 (off) or more than 1"),
         ({"seed": 2**32}, "seed 4294967296; expected less than 2^32"),
         ({"algorithm": "kl_cov", "cov_frac": 1.5}, "expected cov_frac <= 1"),
-        ({"algorithm": "clip_cov", "cov_low": 6.0}, "expected cov_frac <= 1 and cov_low <= cov_high"),
         ({"mismatch_high": 0.9}, "exclude 1"),
-        ({"mismatch_low": 1.1}, "exclude 1"),
         ({"aggregation": "fixed_length"}, "try --norm_length 1024"),
         ({"norm_length": 100}, "norm_length 100 with aggregation seq_mean_token_mean; expected aggregation fixed"),
         ({"critic_warmup_steps": 3}, "critic_warmup_steps 3 with advantage grpo; expected advantage gae"),
@@ -1694,7 +1516,6 @@ def test_an_unknown_name_is_refused(capsys):
         ({"max_refills": 9}, "max_refills 9 with dynamic_sampling False"),
         ({"batch_size": 120, "group_size": 8, "minibatches": 7}, "multiple of 56; try --batch_size 168"),
         ({"group_size": 0}, "got group_size 0; expected more than 0"),
-        ({"max_refills": -1}, "got max_refills -1; expected 0 or more"),
         ({"algorithm": "dapo", "max_oversampling": 0.5}, "got max_oversampling 0.5; expected 1 or more"),
     ],
 )
@@ -1707,28 +1528,22 @@ def test_settings_that_contradict_each_other_are_refused(settings, said):
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
-        *(({"steps": 4, "critic_warmup_steps": 3}, ""), ({"algorithm": "grpo"}, "")),
         ({"steps": 3, "critic_warmup_steps": 3}, "warning: got critic_warmup_steps 3 with steps 3"),
         ({"algorithm": "grpo", "kl_coef": 0.04, "kl_estimator": "k1"}, "no gradient"),
     ],
 )
 def test_settings_that_train_nothing_are_warned_of(settings, warning, capsys):
+    check_config(Config(steps=4, critic_warmup_steps=3))
+    assert not capsys.readouterr().err
     check_config(Config(**settings))
-    said = capsys.readouterr().err
-    assert warning in said if warning else not said
+    assert warning in capsys.readouterr().err
 
 
 def test_the_document_has_every_name_and_names_tests_that_exist():
     text = (ROOT / "references" / "rl_algorithms.md").read_text(encoding="utf-8")
     parts = dict(zip(*[iter(re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:])] * 2, strict=True))
-    for title, names in (
-        ("Parts and presets", PRESETS),
-        ("Advantages", ADVANTAGES),
-        ("Losses", LOSSES),
-        ("Aggregations", AGGREGATIONS),
-        ("KL to the reference", ["k1", "k2", "k3", "k3_ratio"]),
-        ("Sampler and trainer that disagree", ["auto", "none", "tis", "icepop", "seq_mask"]),
-    ):
+    tables = {"Parts and presets": PRESETS, "Advantages": ADVANTAGES, "Losses": LOSSES, "Aggregations": AGGREGATIONS}
+    for title, names in tables.items():
         cells = re.findall(r"^\| (`.*?) \|", parts[title], re.MULTILINE)
         listed = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
         assert sorted(set(listed) - {"advantage", "loss", "aggregation", "mismatch"}) == sorted(names), title
@@ -1741,46 +1556,25 @@ def test_the_document_has_every_name_and_names_tests_that_exist():
 # ------------------------------------------------------------------------------------------------ steps of every preset
 
 
-ALWAYS = {
-    *("reward/mean", "reward/std", "rollout/length_mean", "rollout/truncated_frac", "rollout/tokens_per_s"),
-    *("policy/loss", "policy/clip_frac", "policy/entropy", "policy/ratio_max", "kl/approx"),
-    *("mismatch/weight_mean", "mismatch/kl", "mismatch/cut_frac"),
-    *("optim/grad_norm", "optim/updates", "optim/skipped_updates", "optim/lr"),
-}
 STEP_SCORES = [0.0, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0]
 
 
-WITH_KL = [name for name in PRESETS if Config(algorithm=name).kl_coef]
-
-
-@pytest.mark.parametrize(("name", "kl_coef"), [*((name, None) for name in PRESETS), *((name, 0.0) for name in WITH_KL)])
-def test_a_step_of_every_preset(monkeypatch, models_of, name, kl_coef):
+@pytest.mark.parametrize(("name", "kl_coef"), [*((name, None) for name in PRESETS), ("ppo", 0.0), ("rloo", 0.0)])
+def test_a_step_of_every_preset(models_of, name, kl_coef):
     """The networks that are loaded, the weights that change, and the metrics that are logged."""
     size = 1 if name in ("ppo", "remax", "reinforce_pp") else 4
     settings = {} if kl_coef is None else {"kl_coef": kl_coef}
     config = Config(algorithm=name, batch_size=8, group_size=size, max_new_tokens=16, lr=1e-3, **settings)
     check_config(config)
-    loads, plain = [], load_network
-    patch_rooms(monkeypatch, "load_network", lambda kind, *a, **k: loads.append((kind, k)) or plain(kind, *a, **k))
-    patch_rooms(monkeypatch, "make_critic", lambda *a, f=make_critic: loads.append("critic") or f(*a))
     models = models_of(config, double=False)
-    kinds = [load if isinstance(load, str) else load[0].__name__ for load in loads]
-    expected = ["AutoModelForCausalLM"] + ["critic", "AutoModel"] * (name == "ppo")
-    expected += ["AutoModelForCausalLM"] * bool(config.kl_coef)
-    assert kinds == expected
     assert (models.critic is None) == (name != "ppo") and (models.reference is None) == (config.kl_coef == 0)
 
     samples = made_samples(STEP_SCORES, RESPONSES, group_size=size, baselines=[0.2] * 8)
     before = copy.deepcopy(models.policy.state_dict())
     batch = make_experience(config, models, samples, config.kl_coef)
     metrics = sample_metrics(config, batch, samples, {"rollout": 1.0}) | updated(config, models, batch)
-    keys = ALWAYS | {"reward/only"}
-    keys |= {"value/loss", "value/explained_variance", "optim/critic_grad_norm"} if name == "ppo" else set()
-    keys |= {"kl/ref", "kl/ref_completion"} if config.kl_coef else set()
-    keys |= {"reward/zero_std_frac"} if size > 1 else set()
-    keys |= {"rollout/samples", "rollout/rounds", "rollout/unused"} if name == "dapo" else set()
-    gap = {"rollout/logprob_gap_max"}
-    assert set(metrics) - gap == keys
+    found = {"value/loss": name == "ppo", "kl/ref": config.kl_coef > 0, "reward/zero_std_frac": size > 1}
+    assert {key: key in metrics for key in found} == found and metrics["reward/only"] == np.mean(STEP_SCORES)
     assert all(np.isfinite(x) for x in metrics.values())
     assert metrics["optim/updates"] == config.ppo_epochs * config.minibatches
     assert any(not torch.equal(before[key], x) for key, x in models.policy.state_dict().items())

@@ -1,7 +1,6 @@
 """scripts/new_trainer.py: a page with settings and changes, checked and run by one command."""
 
 import ast
-import dataclasses
 import datetime
 import json
 import math
@@ -41,16 +40,6 @@ def reward(prompt, completion, answer):
 if __name__ == "__main__":
     print(reward("", "<answer>1</answer>", 1))
 '''
-GAME = """class Game:
-    def reset(self, answer, **row):
-        self.answer, self.score = str(answer), 0.0
-
-    def reply(self, text):
-        self.score = float(self.answer in text)
-
-    def get_reward(self):
-        return self.score
-"""
 IDEA = '''"""A paper's."""
 import torch
 
@@ -90,10 +79,9 @@ def needy(scores, groups, rewards):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A user's folder: rewards, an environment, ideas, a few rows."""
+    """A user's folder: rewards, ideas, a few rows."""
     (tmp_path / "my.py").write_text(REWARD)
     (tmp_path / "idea.py").write_text(IDEA)
-    (tmp_path / "game.py").write_text(GAME)
     for name, source in (("train", TRAIN_DATA), ("test", EVAL_DATA)):
         write_lines(tmp_path / f"{name}.jsonl", read_lines(source)[:8])
     return tmp_path
@@ -136,40 +124,20 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder, made):
     assert report["settings"] == ({"temperature": 0.7} if flags else {})
     lines = mine.splitlines()
     for name, said in report["functions"].items():
-        first, last, what = re.fullmatch(r"(\d+)-(\d+): (.*)", said).groups()
-        assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1]) and int(last) <= len(lines) and what
+        first = re.fullmatch(r"(\d+)-\d+: .+", said)[1]
+        assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1])
 
 
-@pytest.mark.parametrize(("kind", "change"), [("ppo", "lora"), ("multi_turn", "tools")])
-def test_a_page_does_not_leave_out_its_change(kind, change, folder, made):
-    made(kind, "mine.py", "--change", change)
-    line = (folder / "mine.py").read_text().partition("Left out: ")[2].partition(".\n")[0]
-    assert change not in line.lower().split(", ") and "resume" in line.split(", ")
-
-
-def test_settings_of_every_type_become_defaults():
-    page = new.page_text("ppo")
-    source = page
-    odd = 'ü "x"\\n.jsonl'
-    for name, value in {"steps": 7, "lr": 3e-5, "chat": False, "eval_data": odd, "minutes": float("inf")}.items():
+def test_settings_of_every_type_become_defaults(tmp_path):
+    page = source = new.page_text("ppo")
+    given = {"steps": 7, "lr": 3e-5, "chat": False, "eval_data": 'ü "x"\\n.jsonl', "minutes": math.inf}
+    for name, value in given.items():
         source = new.with_default(source, name, value)
-    config = load_source(source)
-    assert (config.steps, config.lr, config.chat, config.eval_data) == (7, 3e-5, False, odd)
-    assert config.minutes == float("inf")
+    (tmp_path / "mine.py").write_text(source, encoding="utf-8")
+    config = load_module(tmp_path / "mine.py", "page_with_defaults").Config(model="", data="", reward="")
+    assert {name: getattr(config, name) for name in given} == given
     changed = [b for a, b in zip(page.splitlines(), source.splitlines(), strict=True) if a != b]
     assert len(changed) == 4 and all("  # " in line for line in changed)
-
-
-def load_source(source: str):
-    """The Config of a page's source, with placeholders for what is required."""
-    names = {"__name__": "page", "__file__": "page.py"}
-    sys.modules["page"] = type(sys)("page")
-    try:
-        exec(compile(source, "page.py", "exec"), names)
-        required = [n for n, s in new.settings_of(source).items() if s["default"] is None]
-        return names["Config"](**dict.fromkeys(required, ""))
-    finally:
-        del sys.modules["page"]
 
 
 def test_completions_by_generate_are_the_most_probable_tokens(tmp_path):
@@ -214,7 +182,6 @@ def test_one_command_writes_checks_trains_and_judges(folder):
     run = report["run"]
     assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
     assert run["verdict"] == "too short" and len(run["last_samples"]) == 2
-    assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 32
     assert run["saved_model"] == new.saved(str(TINY_LM), folder / "run") and run["saved_model"]["loads"]
     again = report["command"].replace("--out run", "--out again").split()
     assert run_script(folder / again[1], *again[2:], cwd=folder).returncode == 0
@@ -235,20 +202,6 @@ def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
     assert names.index("reward") < names.index("Config")
 
 
-@pytest.mark.long
-def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
-    flags = [*GIVEN, *BATCH, *"--group_size 2 --environment game.py:Game --inline --max_turns 2".split()]
-    done = run_script("new_trainer", "multi_turn", "talk.py", *flags, cwd=folder)
-    report = report_of(done)
-    assert done.returncode == 0 and report["selfcheck"]["failed"] == {}, (done.stdout, done.stderr)
-    assert "game.py" not in report["command"]
-    (folder / "game.py").unlink()
-    flags = ["--model", TINY_LM, "--data", "train.jsonl", "--steps", "1", "--out", "run"]
-    ended = run_script(folder / "talk.py", *flags, cwd=folder)
-    assert ended.returncode == 0, ended.stderr
-    assert "reward/mean" in read_lines(folder / "run" / "metrics.jsonl")[-1]
-
-
 DATA = "grpo mine.py --model m --reward my.py:reward --data"
 RUN = f"{DATA} train.jsonl --out"
 
@@ -256,33 +209,26 @@ RUN = f"{DATA} train.jsonl --out"
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("grpo mine.txt", ["mine.txt", "expected a name ending in .py"]),
         ("grpo my.py", ["my.py, which exists", "--force"]),
         ("grpo no/mine.py", ["no/mine.py", "mkdir -p"]),
         ("grpo mine.py --change dr_grp", ["--change dr_grp", "try dr_grpo"]),
         ("grpo mine.py --change dr_grpo token_mean", ["touches the same line"]),
-        ("grpo mine.py --advantage idea.py:median --change rloo", ["touches the same line"]),
         ("grpo mine.py --advantage idea.py:needy", ["needs rewards", "among scores, groups"]),
         ("grpo mine.py --advantage idea.py:placed", ["takes scores by position", "without the /"]),
         ("grpo mine.py --loss idea.py:medan", ["idea.py:medan", "expected one of median, upper"]),
         ("ppo mine.py --advantage idea.py:median", ["without group_advantages", "grpo or multi_turn"]),
-        ("distillation mine.py --loss idea.py:upper", ["without policy_loss", "ppo, grpo or multi_turn"]),
         ("grpo mine.py --model m", ["got --model without --data, --reward"]),
         ("grpo mine.py --inline", ["--inline without"]),
         ("ppo mine.py --inline --reward double.py:gae", ["got gae in double.py", "other names"]),
         (f"{RUN} .", ["--out ., which exists and is not an earlier run"]),
-        ("grpo mine.py --temperature nan", ["got --temperature nan; expected 0.001 or more"]),
         ("ppo mine.py --lr=-1", ["got --lr -1.0; expected 0 or more, at most 1"]),
-        ("multi_turn mine.py --turn_baseline both", ["--turn_baseline both; expected", "turn or conversation"]),
         (f"{RUN} run --metrics_file run/metrics.jsonl", ["got --metrics_file run/metrics.jsonl", "the run's own log"]),
         ("grpo mine.py --hold_out 2", ["--hold_out 2 without a run"]),
         (f"{RUN} run --hold_out 8", ["--hold_out 8 with 8 rows", "none for training"]),
-        (f"{RUN} run --hold_out 2 --eval_data test.jsonl", ["--hold_out 2 beside --eval_data test.jsonl"]),
         ("grpo mine.py --vf_coef 0.1", ["got unknown argument '--vf_coef'; expected a flag of --list"]),
         ("ppo mine.py --resume", ["try ppo_train.py or on_policy_distillation.py"]),
         ("ppo mine.py --lora_rank 8", ["--lora_rank", "--change lora"]),
         (f"{DATA} rows.csv --prompt_column question", ["rows.csv:2: got columns prompt, answer; expected 'question'"]),
-        (f"{DATA} no.csv", ["got --data no.csv, which is not a file"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
         (f"{DATA} empty.jsonl", ["empty.jsonl without rows"]),
         (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns prompt, gold"]),
@@ -331,17 +277,15 @@ def test_returns_are_told_by_the_number_of_answers():
     assert new.by_answers(samples) == {1: one, 2: two}
 
 
-@pytest.mark.parametrize("kind", ["grpo", "multi_turn"])
-def test_an_own_estimator_is_called_by_the_page(kind, folder):
-    (folder / "mine.py").write_text(new.with_own(new.page_text(kind), "advantage", f"{folder}/idea.py:median"))
+def test_an_own_estimator_is_called_by_the_page(folder):
+    (folder / "mine.py").write_text(new.with_own(new.page_text("grpo"), "advantage", f"{folder}/idea.py:median"))
     (folder / "idea.py").unlink()
-    page = load_module(folder / "mine.py", f"{kind}_with_own_advantage")
+    page = load_module(folder / "mine.py", "grpo_with_own_advantage")
     scores = torch.tensor([3.0, 1.0, 2.0, 0.0, 0.0, 5.0])
-    assert page.group_advantages(scores, 3).tolist() == [1.0, -1.0, 0.0, 0.0, 0.0, 5.0]
     assert page.group_advantages(scores, 2).tolist() == [2.0, 0.0, 2.0, 0.0, 0.0, 5.0]  # torch takes the lower median
 
 
-@pytest.mark.parametrize("kind", ["ppo", "grpo", "multi_turn"])
+@pytest.mark.parametrize("kind", ["ppo", "grpo"])
 def test_an_own_loss_is_called_by_the_page(kind, folder):
     bounds = {"clip_eps_low": 0.1, "clip_eps_high": 0.3} | ({"dual_clip": 3.0} if kind == "ppo" else {})
     old, advantages = torch.tensor([[-1.0, -2.0, -0.5]]), torch.tensor([[1.0, -2.0, 1.0]])
@@ -371,23 +315,12 @@ def test_imports_that_the_page_has_in_part_are_no_clash(folder, monkeypatch, cap
     text = (folder / "mine.py").read_text()
     assert "\nfrom dataclasses import dataclass, field\n" in text and "\nimport torch\nimport torch.nn\n" in text
     assert "\nfrom pathlib import PurePath\n" in text and text.count("import math") == 1
-    load_source(text)
+    load_module(folder / "mine.py", "page_with_imports")
     ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", "mine.py"]
     assert subprocess.run(ruff).returncode == 0
     (folder / "idea.py").write_text(IDEA.replace("import torch\n", "import torch\nfrom numpy import pad\n"))
     assert new.main(["grpo", "other.py", "--advantage", "idea.py:median"]) == 2
     assert "got pad in" in capsys.readouterr().err
-
-
-def test_two_functions_of_one_file_bring_its_text_once(folder, made):
-    (folder / "idea.py").write_text(IDEA + "\n\ndef reward(prompt, completion, answer):\n    return 1.0\n")
-    own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper", "--reward", "idea.py:reward", "--inline"]
-    report, text = made("grpo", "mine.py", *own), (folder / "mine.py").read_text()
-    assert report["own"] == {"advantage": "idea.py:median", "loss": "idea.py:upper"}
-    assert text.count("HALF = 0.5") == 1 == text.count("def median(") and "median" in report["functions"]
-    assert 'reward: str = f"{__file__}:reward"' in text and text.count("import torch\n") == 1
-    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E4,E7,F", "mine.py"]
-    assert subprocess.run(ruff).returncode == 0
 
 
 @pytest.mark.long
@@ -423,16 +356,13 @@ STOP = "import os, signal, time; os.kill(PARENT, signal.NUMBER); time.sleep(600)
 EMPTY_RUN = "import pathlib; p = pathlib.Path('run'); p.mkdir(); (p / 'settings.json').write_text('{}')\n"
 
 
-@pytest.mark.parametrize(
-    ("phase", "number"), [("write", "SIGINT"), ("check", "SIGTERM"), ("train", "SIGINT"), ("saved", "SIGTERM")]
-)
+@pytest.mark.parametrize(("phase", "number"), [("check", "SIGTERM"), ("train", "SIGINT"), ("saved", "SIGTERM")])
 def test_a_signal_in_any_phase_ends_with_the_report(phase, number, folder, monkeypatch, capfd):
     stop = STOP.replace("NUMBER", number)
     page = EMPTY_RUN + (stop if phase == "train" else "")
     words = fake_phases(folder, monkeypatch, stop if phase == "check" else PASSED, page)
-    if phase in ("write", "saved"):
-        kill = lambda *_: os.kill(os.getpid(), getattr(signal, number))  # noqa: E731
-        monkeypatch.setattr(new, "outline" if phase == "write" else "saved", kill)
+    if phase == "saved":
+        monkeypatch.setattr(new, "saved", lambda *_: os.kill(os.getpid(), getattr(signal, number)))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts `command &`
     try:
         assert new.main(words) == 128 + getattr(signal, number)
@@ -515,29 +445,25 @@ def test_a_setting_that_a_change_makes_brings_the_change(folder, made):
 
 
 def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, made, capsys):
-    rows = [{"question": f"{a}+1=", "answer": str(a + 1)} for a in range(24)]
-    write_lines(folder / "asked.jsonl", rows)
-    flags = ["--prompt_column=question", "--metrics_file=mine.jsonl", "--max_new_tokens=4"]
+    rows = [{"question": f"{a}+1=", "answer": str(a + 1)} for a in range(8)]
+    asked = write_lines(folder / "asked.jsonl", rows)
+    flags = ["--prompt_column=question", "--metrics_file=mine.jsonl"]
     names = "--metric_names=reward=reward/mean, loss=policy/loss"
     assert made("grpo", "own.py", *flags, names)["changes"] == ["prompt_column", "metrics_file"]
-    run = ["--model", TINY_LM, "--data", "asked.jsonl", "--eval_data", "asked.jsonl", "--reward", "my.py:reward"]
-    done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--prompts=2", "--allow_overlap", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    logged = read_lines(folder / "mine.jsonl")
+    page, given = load_module(folder / "own.py", "own_names"), {"max_new_tokens": 4, "prompts": 2, "group_size": 2}
+    page.train(page.Config(model=str(TINY_LM), data=asked, reward="my.py:reward", steps=2, **given))
     every = read_lines(folder / "out" / "metrics.jsonl")
-    updates = [row for row in every if "policy/loss" in row]
-    assert logged == [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in updates]
-    assert [row["step"] for row in logged] == [1, 2] and len(every) == 4
-    done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--out=second", cwd=folder)
-    assert "got metrics_file 'mine.jsonl', a folder, not empty or the run's own log" in done.stderr
-    assert not (folder / "second").exists()
-    again = ["--model", str(TINY_LM), "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
-    assert new.main(["grpo", "no.py", *flags, *again]) == 2
-    assert "got --metrics_file mine.jsonl" in capsys.readouterr().err and not (folder / "no.py").exists()
+    logged = [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in every]
+    assert read_lines(folder / "mine.jsonl") == logged and len(logged) == 2
     samples = read_lines(folder / "out" / "samples.jsonl")
     assert samples[0]["prompt"] in [row["question"] for row in rows] and "question" not in samples[0]
-    assert new.main(["ppo", "no.py", "--metric_names", "loss=policy/los"]) == 2
-    assert "try policy/loss" in capsys.readouterr().err and not (folder / "no.py").exists()
+    again = ["--model", str(TINY_LM), "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
+    for words, said in (
+        (["grpo", "no.py", *flags, *again], "got --metrics_file mine.jsonl"),
+        (["ppo", "no.py", "--metric_names", "loss=policy/los"], "try policy/loss"),
+    ):
+        assert new.main(words) == 2
+        assert said in capsys.readouterr().err and not (folder / "no.py").exists()
 
 
 def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
@@ -547,35 +473,19 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
     assert {row[0].strip(" `") for row in rows} == {"all", *new.PAGES}
     for name, settings, changes in rows:
         for kind in new.PAGES if name.strip() == "all" else [name.strip(" `")]:
-            Config = load_module(ROOT / "templates" / f"{kind}.py", f"page_{kind}").Config
-            defaults = {field.name: field.default for field in dataclasses.fields(Config)}
+            defaults = {name: known["default"] for name, known in new.settings_of(new.page_text(kind)).items()}
             for setting, value in re.findall(r"--(\w+) ([\d.]+)", settings):
-                assert defaults[setting] == float(value), (kind, setting)
+                assert float(defaults[setting]) == float(value), (kind, setting)
             assert {*re.findall(r"`(\w+)`", changes)} <= {*new.changes_of(kind)}, kind
 
 
-@pytest.mark.parametrize(
-    ("kind", "flags", "noted"),
-    [
-        ("grpo", "--change token_mean --clip_eps_high 0.28", ["clip_eps_high 0.28"]),
-        ("grpo", "--change gspo", ["change gspo"]),
-        ("grpo", "--change gspo --clip_eps_high 0.28 --epochs 2", []),
-        ("grpo", "--change lora --loss idea.py:turned --clip_eps_low 0.1", ["clip_eps_low 0.1", "change lora"]),
-        ("grpo", "--change lora --lr 1e-5 --loss idea.py:upper --clip_eps_high 0.1", []),
-        ("ppo", "--change cispo monte_carlo --dual_clip 2 --gae_lambda 0.9", ["gae_lambda 0.9", "dual_clip 2.0"]),
-    ],
-)
-def test_what_a_page_would_ignore_is_noted(kind, flags, noted, made):
-    told = made(kind, "noted.py", *flags.split())["notes"]
-    assert [note.partition(":")[0] for note in told] == noted
-
-
-def test_the_list_names_every_change_and_setting(capsys):
-    assert new.main(["--list"]) == 0
-    told = capsys.readouterr().out
-    for kind in new.PAGES:
-        names = [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]
-        assert [name for name in names if f"    --{name}" not in told] == []
+def test_what_a_page_would_ignore_is_noted(made):
+    for flags, noted in (
+        ("grpo noted.py --change gspo --clip_eps_high 0.28 --epochs 2", []),
+        ("grpo lora.py --change lora --loss idea.py:turned --clip_eps_low 0.1", ["clip_eps_low 0.1", "change lora"]),
+        ("ppo ppo.py --change cispo monte_carlo --dual_clip 2 --gae_lambda 0.9", ["gae_lambda 0.9", "dual_clip 2.0"]),
+    ):
+        assert [note.partition(":")[0] for note in made(*flags.split())["notes"]] == noted
 
 
 def test_the_time_of_the_check_is_counted_in_minutes():

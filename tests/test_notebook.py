@@ -2,11 +2,11 @@
 
 import base64
 import json
+import math
 import re
 import shlex
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import nbformat
@@ -17,7 +17,6 @@ from conftest import FEW_EVAL, FEW_TRAIN, ROOT, TRAIN_DATA, load_script, read_li
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
 SMALL = "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\n"
 SMALL += "MAX_NEW_TOKENS = 20\nEVAL_PROMPTS = 16"
-FEW_ROWS = f"{SMALL}\nDATA, EVAL_DATA = {str(FEW_TRAIN)!r}, {str(FEW_EVAL)!r}"
 ANSWER = re.compile(r"=> (NO EFFECT|UNKNOWN|WITHIN THE NOISE|HINT|LOSS|DIFFERENCE)")
 
 
@@ -133,23 +132,21 @@ def executed(tmp_path_factory):
 @pytest.mark.long
 def test_both_arms_run_with_every_seed_and_are_reported(executed):
     notebook, _ = executed
-    assert set(runs(notebook)) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
+    found = runs(notebook)
+    assert set(found) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
     assert len(ANSWER.findall(text(notebook, "verdict"))) == 3
     assert "baseline" in text(notebook, "samples") and "before" in text(notebook, "samples")
     (picture,) = pictures(notebook)
     assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
-    d = [runs(notebook)["idea", seed][0] - runs(notebook)["baseline", seed][0] for seed in (3, 5, 7)]
-    printed = re.search(r"by seed: (.*)", text(notebook, "verdict")).group(1)
-    assert [float(x) for x in printed.split(", ")] == pytest.approx(d, abs=2e-3)
-    stderr = [o.text for c in notebook.cells if c.cell_type == "code" for o in c.outputs if o.get("name") == "stderr"]
-    assert stderr == []
+    printed = re.search(r"by seed: (.*)", text(notebook, "verdict"))[1]
+    differences = [found["idea", seed][0] - found["baseline", seed][0] for seed in (3, 5, 7)]
+    assert [float(x) for x in printed.split(", ")] == pytest.approx(differences, abs=2e-3)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("arm", ["idea", "baseline"])
-def test_printed_command_repeats_the_arm_exactly(executed, arm):
+def test_printed_command_repeats_the_arm_exactly(executed):
     """The loop of the notebook against the trainer: every step and the held-out figures are the same."""
-    notebook, folder = executed
+    (notebook, folder), arm = executed, "idea"
     done = run_command([*command(notebook, arm), "--eval_data", FEW_EVAL], folder)
     assert done.returncode == 0, done.stderr
     lines = read_lines(folder / "out" / arm / "metrics.jsonl")
@@ -161,9 +158,6 @@ def test_printed_command_repeats_the_arm_exactly(executed, arm):
         assert found == pytest.approx({name: theirs[key] for name, key in names.items()}, rel=1e-4, abs=1e-7)
     words = command(notebook, "both on one page")
     assert words[2:5] == [str(folder / "out" / name) for name in ("baseline", "idea")] + ["--output"]
-    done = run_command([word for word in words if not word.endswith(("baseline", "idea")) or arm in word], folder)
-    assert done.returncode == 0, done.stderr
-    assert f"<h3>{arm}</h3>" in (folder / "out" / "report.html").read_text(encoding="utf-8")
     score, accuracy = runs(notebook)[arm, 3]
     assert (score, accuracy) == pytest.approx((lines[-1]["eval/score"], lines[-1]["eval/accuracy"]), abs=6e-4)
 
@@ -176,10 +170,10 @@ def test_cells_that_run_again_see_what_changed_or_say_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def mine(completions, **k):\n    return [1.0] * len(completions)\n")
     names, notebook = {"__name__": "notebook"}, in_bundle(template())
-    lines = (
-        f"{FEW_ROWS}\nSEEDS, STEPS, EVAL_PROMPTS = [1], 1, 2\nREWARDS, OUTPUT = ['mine.py:mine'], 'out'\nIDEA = {{}}"
-    )
-    cell(notebook, "settings").source += f"\n{lines}"
+    cell(notebook, "settings").source += f"""
+{SMALL}
+DATA, EVAL_DATA, REWARDS = {str(FEW_TRAIN)!r}, {str(FEW_EVAL)!r}, ['mine.py:mine']
+SEEDS, STEPS, EVAL_PROMPTS, OUTPUT, IDEA = [1], 1, 2, 'out', {{}}"""
 
     def run(*cells):
         for name in cells:
@@ -205,56 +199,14 @@ def test_cells_that_run_again_see_what_changed_or_say_so(tmp_path, monkeypatch):
 # ------------------------------------------------------------------------------------------------ other ideas
 
 
-@pytest.mark.long
-def test_other_reward_and_advantage_in_the_idea_cell(tmp_path):
-    notebook = in_bundle(template())
-    cell(notebook, "idea").source = '''
-def silent(prompts, completions, **_):
-    """Shorter is better."""
-    return [-float(len(c[-1]["content"])) for c in completions]
-
-
-def whole_batch(scores, **_):
-    """Against the whole batch."""
-    return scores - scores.mean()
-
-
-BASELINE = {"kl_coef": 0.0}
-IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
-'''
-    execute(notebook, tmp_path, FEW_ROWS.replace("STEPS = 3", "STEPS = 5") + "\nLR = 1e-3")
-    found = runs(notebook)
-    assert set(found) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
-    words = command(notebook, "idea")
-    assert f"{tmp_path / 'out' / 'idea.py'}:silent" in words and words[words.index("--advantage") + 1] == "idea"
-    # both arms are judged by the baseline's reward, in training too: silence scores nothing there, never less
-    while_training = re.search(r"mean of all steps: baseline (\S+), idea (\S+)", text(notebook, "verdict"))
-    assert 0 < float(while_training.group(2)) < float(while_training.group(1))
-    assert all(found["idea", seed][0] < found["baseline", seed][0] for seed in (3, 5, 7))
-    # what the idea pays for, beside the baseline's rewards, is told of both arms: here the length in characters
-    figures, said = ("length of the held-out completions, tokens", "own reward on the held-out completions"), "verdict"
-    found_figures = [re.search(rf"{x}: baseline (\S+), idea (\S+)", text(notebook, said)).groups() for x in figures]
-    lengths, own = ([*map(float, pair)] for pair in found_figures)
-    assert lengths[1] < lengths[0] and own[0] < own[1] <= 0
-    assert re.search(r"=> .*shorter than", text(notebook, "verdict"))
-    shown = [len(s) for s in re.findall(r"baseline +[-\d.]+  '(.*)'", text(notebook, "samples"))]
-    assert -max(shown) - 8 < own[0] < -min(shown) + 8
-    words[words.index("--steps") + 1] = "1"
-    done = run_command(words, tmp_path)
-    assert done.returncode == 0, done.stderr
-    first = read_lines(tmp_path / "out" / "idea" / "metrics.jsonl")[1]
-    assert first["reward/mean"] == first["reward/silent"] < -5
-
-
 # ------------------------------------------------------------------------------------------------ verdict
 
 
 @pytest.fixture(scope="module")
 def verdict():
     """The function of the verdict cell, and its table of Student's t."""
-    source = cell(template(), "verdict").source.split("\n\n\ndef by_arm")[0]
-    names = {"np": np, "math": __import__("math")}
-    exec(source, names)
+    names = {"np": np, "math": math}
+    exec(cell(template(), "verdict").source.split("\n\n\ndef by_arm")[0], names)
     return names["verdict"], names["T95"]
 
 
@@ -292,67 +244,55 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
 # ------------------------------------------------------------------------------------------------ set-up
 
 
-def run_setup(tmp_path, monkeypatch, lines="", transformers="5.23.0"):
-    """Run the set-up cell in an empty folder; returns its names and the commands that it ran."""
-    commands = []
+def test_setup_finds_the_clone_from_a_folder_inside_and_clones_and_installs_on_colab(tmp_path, monkeypatch):
+    commands, source = [], cell(template(), "setup").source
 
     def fake_run(command, check):
         commands.append(command)
         if command[0] == "git":
             (tmp_path / "rl-training-code").symlink_to(ROOT)
 
-    source = cell(template(), "setup").source
-    for line in lines.split("\n") if lines else []:
-        source = re.sub(rf"^{line.split(' =')[0]} = .*$", line, source, flags=re.MULTILINE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(subprocess, "run", fake_run)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: transformers)
-    monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
-    names = {"__name__": "notebook"}
-    exec(compile(source, "setup", "exec"), names)
-    monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
-    return types.SimpleNamespace(**names), commands
+    def set_up(folder, source, transformers) -> dict:
+        """The names that the cell makes in a folder."""
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(subprocess, "run", fake_run)
+        monkeypatch.setattr("importlib.metadata.version", lambda name: transformers)
+        monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
+        names = {"__name__": "notebook"}
+        exec(compile(source, "setup", "exec"), names)
+        monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
+        return names
 
-
-def test_setup_finds_the_clone_from_a_folder_inside_and_clones_and_installs_on_colab(tmp_path, monkeypatch):
-    names, commands = run_setup(ROOT / "assets", monkeypatch)
-    assert names.bundle == str(ROOT) and commands == []
-    line = 'REPOSITORY_URL = "https://example.org/bundle.git"'
-    names, commands = run_setup(tmp_path, monkeypatch, line, transformers="4.57.1")
-    assert commands[0][:2] == ["git", "clone"]
-    assert commands[0][-2:] == ["https://example.org/bundle.git", "rl-training-code"]
+    assert set_up(ROOT / "assets", source, "5.23.0")["bundle"] == str(ROOT) and commands == []
+    url = "https://example.org/bundle.git"
+    source = re.sub(r"^REPOSITORY_URL = .*$", f'REPOSITORY_URL = "{url}"', source, flags=re.MULTILINE)
+    names = set_up(tmp_path, source, "4.57.1")
+    assert commands[0][:2] == ["git", "clone"] and commands[0][-2:] == [url, "rl-training-code"]
     assert commands[1] == [sys.executable, "-m", "pip", "install", "-q", "transformers>=5.23,<6"]
-    assert names.bundle == str(ROOT) and names.ppo.Config().steps == 100
+    assert names["bundle"] == str(ROOT) and names["ppo"].Config().steps == 100
 
 
 # ------------------------------------------------------------------------------------------------ new_notebook.py
-
-REWARDS = """import functools
-
-def short(prompts, completions, **kwargs):
-    return [-float(len(c[-1]["content"])) for c in completions]
-
-half = functools.partial(short)
-"""
 
 
 @pytest.fixture
 def mine(tmp_path):
     """A folder with a reward file and data of one's own."""
-    (tmp_path / "my.py").write_text(REWARDS)
+    (tmp_path / "my.py").write_text(
+        "def short(completions, **kwargs):\n    return [-len(str(c)) for c in completions]\n"
+    )
     (tmp_path / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:40]))
     (tmp_path / "books").mkdir()
     return tmp_path
 
 
-@pytest.mark.long
-def test_new_notebook_is_filled_in_and_runs(mine):
+def test_new_notebook_is_filled_in(mine, monkeypatch, capsys):
+    monkeypatch.chdir(mine)
     (mine / "train.jsonl").write_text((mine / "train.jsonl").read_text().replace('"prompt"', '"Frage"'))
-    flags = ("--reward", "my.py:short*0.5", "--data", "train.jsonl", "--output", "books/idea.ipynb")
-    flags += ("--prompt_column", "Frage", "--chat")
-    done = run_script("new_notebook", *flags, cwd=mine)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"wrote": "books/idea.ipynb", "run": "jupyter execute books/idea.ipynb"}
+    flags = ["--reward", "my.py:short*0.5", "--data", "train.jsonl", "--output", "books/idea.ipynb"]
+    assert load_script("new_notebook").main([*flags, "--prompt_column", "Frage", "--chat"]) == 0
+    wrote = {"wrote": "books/idea.ipynb", "run": "jupyter execute books/idea.ipynb"}
+    assert json.loads(capsys.readouterr().out) == wrote
     notebook = nbformat.read(mine / "books" / "idea.ipynb", as_version=4)
     nbformat.validate(notebook)
     settings = cell(notebook, "settings").source
@@ -361,33 +301,17 @@ def test_new_notebook_is_filled_in_and_runs(mine):
     assert f"BUNDLE = {str(ROOT)!r}  # folder" in cell(notebook, "setup").source  # wherever papermill is called
     unchanged = [c.source for c in notebook.cells if c.id not in ("setup", "settings")]
     assert unchanged == [c.source for c in template().cells if c.id not in ("setup", "settings")]
-    execute(notebook, mine / "books", SMALL.replace("[3, 5, 7]", "[3]") + "\nSTEPS = 1")
-    assert len(runs(notebook)) == 2 and "36 prompts, 4 held out" in text(notebook, "data")
-    assert "# without EVAL_DATA the script trains on all rows" in text(notebook, "next")
-
-
-def test_new_notebook_without_flags_is_the_template_with_its_bundle(mine):
-    assert run_script("new_notebook", "--output", "plain.ipynb", cwd=mine).returncode == 0
-    notebook = nbformat.read(mine / "plain.ipynb", as_version=4)
-    for name, old, new in (("setup", "BUNDLE = '[^']*'", 'BUNDLE = ""'), ("settings", "= 'auto'", '= "auto"')):
-        cell(notebook, name).source = re.sub(old, new, cell(notebook, name).source)
-    assert [c.source for c in notebook.cells] == [c.source for c in template().cells]
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--reward", "no.py:f"], "no file 'no.py'"),
         (["--reward", "my.py:shor"], "my.py has no 'shor'; expected one of its names; try short"),
-        (["--reward", "my.py:short*1.x"], "'1.x' is not a number"),
-        (["--reward", "my.py:short", "--data", "nothing.jsonl"], "which does not exist; expected a file"),
         (["--data", "train.jsonl"], "got --data without --reward"),
         (["--model", "./nothing"], "got --model ./nothing, which does not exist; expected a folder"),
         (["--seeds", "3", "3"], "got --seeds [3, 3]; expected different ones"),
-        (["--steps", "0"], "got --steps 0; expected 1 or more"),
         (["--idea", "reward=my.py"], "got --idea reward=my.py"),
         (["--output", "idea.txt"], "a name ending in .ipynb"),
-        (["--output", "no/idea.ipynb"], "a folder that exists"),
     ],
 )
 def test_new_notebook_refuses(mine, flags, says, monkeypatch, capsys):
@@ -436,21 +360,20 @@ def ideas(mine):
     (mine / "ideas.py").write_text(IDEAS, encoding="utf-8-sig")
     (mine / "two.py").write_text("import my\n\n\ndef centred(scores):\n    return scores\n")
     (mine / "double.py").write_text("def median(logprobs, advantages):\n    return -logprobs * advantages\n")
-    (mine / "placed.py").write_text("def f(scores):\n    return scores * len(__file__)\n")
     (mine / "names.py").write_text("def config(scores):\n    return scores\n")
     return mine
 
 
-def test_ideas_become_the_cell(ideas):
+def test_ideas_become_the_cell(ideas, monkeypatch):
+    monkeypatch.chdir(ideas)
     flags = ["reward=ideas.py:right_and_short", "advantage=ideas.py:median", "clip_eps_high=0.28"]
     flags = [word for idea in flags for word in ("--idea", idea)]
-    done = run_script("new_notebook", *flags, "--seeds", 4, 5, "--steps", 2, "--output", "books/idea.ipynb", cwd=ideas)
-    assert done.returncode == 0, done.stderr
-    notebook = nbformat.read(ideas / "books" / "idea.ipynb", as_version=4)
-    source = cell(notebook, "idea").source
-    for gone in ("__future__", "__main__", "print("):
-        assert gone in IDEAS and gone not in source
-    found = {"REWARDS": ["theirs"]}
+    assert (
+        load_script("new_notebook").main([*flags, "--seeds", "4", "5", "--steps", "2", "--output", "idea.ipynb"]) == 0
+    )
+    notebook = nbformat.read(ideas / "idea.ipynb", as_version=4)
+    source, found = cell(notebook, "idea").source, {"REWARDS": ["theirs"]}
+    assert [gone for gone in ("__future__", "__main__", "print(") if gone in source] == []
     exec(source, found)
     assert found["BASELINE"] == {}
     assert found["IDEA"]["reward"] == ["theirs", found["right_and_short"]]
@@ -475,6 +398,8 @@ def test_a_notebook_that_is_run_reports_what_it_found(ideas):
     assert set(runs(ran)) == {("baseline", 3), ("idea", 3)}
     for name, key in (("run", "runs"), ("verdict", "verdict"), ("next", "next")):
         assert found[key] == text(ran, name).splitlines() and found[key]
+    # both arms are judged by the baseline's reward; what the idea pays for besides is told of both
+    assert re.search(r"own reward on the held-out completions: baseline \S+, idea \S+", text(ran, "verdict"))
     # what the last cell printed repeats the idea's arm, one-sample reward, own advantage and own loss included
     done = run_command(command(ran, "idea"), ideas)
     assert done.returncode == 0, done.stderr
@@ -498,13 +423,9 @@ def test_a_cell_that_fails_is_named(ideas):
         ("advantage", "expected reward=, advantage= or loss=FILE.py:function, or SETTING=value"),
         ("advantage=ideas.py:medan", "ideas.py has no 'medan'; expected one of its names; try median"),
         ("gamma=1", "expected one of advantage, advantage_eps"),
-        ("clip_eps_high=28%", "clip_eps_high=28%; expected a number"),
         ("advantage=two.py:centred", "two.py imports ['my'], a file beside it"),
         ("advantage=ideas.py:median loss=double.py:median", "double.py names median, as the notebook does"),
-        ("advantage=nosuch", "got advantage 'nosuch'; expected one of gae, grpo"),
-        ("kl_estimator=k9", "got kl_estimator 'k9'; expected one of k1"),
         ("reward=ideas.py:right_and_short kl_coef=-1", "got kl_coef -1; expected 0 or more"),
-        ("advantage=placed.py:f", "placed.py reads __file__"),
         ("advantage=names.py:config", "names.py names config, as the notebook does"),
     ],
 )

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import TINY_LM, load_script
+from conftest import FEW, FEW_TRAIN, load_script
 
 from parts.running import fit
 
@@ -26,7 +26,6 @@ def machine(folder, free: int, files: dict[str, str], listing: str):
     [
         ({}, "0::/", 40, 64),
         ({"memory.max": "max\n", "memory.current": str(GIB)}, "0::/", 40, 64),
-        ({"memory.max": str(8 * GIB), "memory.current": str(3 * GIB)}, "0::/", 5, 8),
         ({"memory.max": str(99 * GIB), "memory.current": str(3 * GIB)}, "0::/", 40, 64),
         (  # files that are cached can be given back
             {"memory.max": str(8 * GIB), "memory.current": str(3 * GIB), "memory.stat": f"inactive_file {2 * GIB}\n"},
@@ -50,24 +49,26 @@ def test_free_memory_heeds_the_limit_of_the_cgroup(files, listing, free, total, 
 
 
 @pytest.mark.parametrize(("free", "warned"), [(64 * GIB, False), (2**20, True)])
-def test_a_plan_begins_with_the_batch_and_warns_where_memory_is_short(free, warned, tmp_path, capsys, monkeypatch):
+def test_a_dry_run_shows_the_batch_and_what_was_set_and_warns_where_memory_is_short(
+    free, warned, tmp_path, capsys, monkeypatch
+):
     ppo = load_script("ppo_train")
     monkeypatch.setattr(ppo, "main_memory", lambda: {"free": free, "total": 64 * GIB})
-    flags = ["--dry_run", f"--output_dir={tmp_path / 'run'}", f"--model={TINY_LM}", "--device=cpu", "--seed=3"]
-    assert ppo.main([*flags, "--algorithm=grpo", "--clip_eps_high=0.28"]) == 0
+    flags = ["--dry_run", *FEW, f"--output_dir={tmp_path / 'run'}", "--device=cpu", "--seed=3", "--steps=10"]
+    assert ppo.main([*flags, "--algorithm=grpo", "--batch_size=16", "--minibatches=2"]) == 0
     out, err = capsys.readouterr()
     shown = json.loads(out)
     assert list(shown)[:3] == ["batch", "memory_estimate", "memory_of_the_machine"] and list(shown)[-1] == "settings"
+    rows = len(FEW_TRAIN.read_text().splitlines())
+    expected = {"prompts": rows, "completions": 160, "passes_over_the_data": pytest.approx(20 / rows, abs=0.01)}
+    expected |= {"completions_per_optimizer_step": 8, "optimizer_steps": 20}
+    assert {name: shown["batch"][name] for name in expected} == expected
     assert shown["memory_of_the_machine"] == {"device": "cpu", "free (GiB)": round(free / GIB, 3), "total (GiB)": 64.0}
     changed = shown["settings"]
-    assert {name: changed.pop(name) for name in ("algorithm", "seed", "clip_eps_high")} == {
-        "algorithm": "grpo",
-        "seed": 3,
-        "clip_eps_high": 0.28,
-    }
-    chosen = {"micro_batch_tokens", "logits_chunk", "rollout_batch_size"} if warned else set()
-    assert set(changed) == {"output_dir", "model", "device", "lr", "critic_lr", "precision", *chosen} & set(changed)
+    assert (changed["algorithm"], changed["seed"]) == ("grpo", 3) and changed["lr"] > 0 and "gamma" not in changed
+    assert warned or not {"micro_batch_tokens", "logits_chunk", "rollout_batch_size"} & {*changed}
     assert ("even with the smallest batches; expected at most the 0.00098 GiB that cpu has free" in err) is warned
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_end_of_a_run_shows_the_examples_that_changed():

@@ -5,10 +5,7 @@ import importlib.util
 import json
 import math
 import re
-import resource
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,13 +16,15 @@ from conftest import (
     load_script,
     read_lines,
     run_script,
-    save_random_model,
     torchrun,
     without_clock,
     write_lines,
 )
 from safetensors.torch import load_file
 from small_runs import bf16_model, same, small_task, weights
+
+from parts.foundation.messages import RewardError
+from parts.rewards.rewards import checked_scores
 
 SIZES = ["--batch_size=8", "--max_new_tokens=8", "--plot_every=0", "--save_every=0", "--eval_every=0"]
 
@@ -58,10 +57,6 @@ def checkpoints(folder: Path) -> list[str]:
     return sorted(p.name for p in (folder / "checkpoints").iterdir())
 
 
-def snapshot(folder: Path) -> dict:
-    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 # ------------------------------------------------------------------------------------------------ a normal run
 
 
@@ -70,26 +65,21 @@ def finished(small, tmp_path_factory):
     """A finished run of the embedded task through the real command line."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", f"--output_dir={folder}"]
-    sizes = ["--steps=5", "--batch_size=8", "--max_new_tokens=20", "--save_every=2", "--eval_every=2"]
-    often = ["--sample_every=2", "--plot_every=2", "--keep_checkpoints=2"]
-    result = run_script("ppo_train", *files, *sizes, *often, env={"DRAW": "1"})
+    sizes = ["--steps=4", "--batch_size=8", "--max_new_tokens=20", "--save_every=1", "--eval_every=3"]
+    sizes += ["--sample_every=2", "--plot_every=2", "--keep_checkpoints=2"]
+    result = run_script("ppo_train", *files, *sizes, env={"DRAW": "1"})
     assert result.returncode == 0, result.stderr
     return folder, result
 
 
 def test_metrics_and_samples_of_every_step(finished):
     lines, entries = (read_lines(finished[0] / f"{name}.jsonl") for name in ("metrics", "samples"))
-    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4, 5]
-    expected = {
-        *("reward/mean", "reward/std", "reward/correctness_reward", "reward/format_reward", "kl/ref", "kl/approx"),
-        *("policy/loss", "policy/clip_frac", "policy/entropy", "policy/ratio_max", "value/loss"),
-        *("value/explained_variance", "rollout/length_mean", "rollout/truncated_frac", "rollout/tokens_per_s"),
-        *("optim/lr", "optim/grad_norm", "time/rollout", "time/reward", "time/update", "memory/process_gib"),
-    }
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
+    expected = {"reward/correctness_reward", "kl/ref", "value/loss", "rollout/tokens_per_s", "time/rollout"}
     assert all(expected <= {*line} for line in lines[1:])
     assert all(math.isfinite(v) for line in lines for v in line.values())
-    assert [line["step"] for line in lines if "eval/accuracy" in line] == [0, 2, 4, 5]
-    steps = {"eval": (0, 2, 4, 5), "train": (1, 2, 3, 4)}  # steps 1 and 3 show most faults
+    assert [line["step"] for line in lines if "eval/accuracy" in line] == [0, 3, 4]
+    steps = {"eval": (0, 3, 4), "train": (1, 2, 3, 4)}  # steps 1 and 3 show most faults
     assert {(e["step"], e["kind"]) for e in entries} == {(step, kind) for kind in steps for step in steps[kind]}
     for e in entries:
         assert e["prompt"][0]["role"] == "user" and isinstance(e["completion"], str)
@@ -103,17 +93,18 @@ def test_metrics_and_samples_of_every_step(finished):
 def test_a_run_leaves_a_summary_its_settings_checkpoints_curves_and_a_model(finished):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder, _ = finished
+    folder, result = finished
+    assert "held-out accuracy" in result.stdout and "tokens/s" in result.stderr, "the outcome, and the progress bar"
+    assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
     summary, lines = json.loads((folder / "summary.json").read_text()), read_lines(folder / "metrics.jsonl")
-    assert summary["steps"] == 5 and summary["seed"] == 0 and summary["seconds"] > 0
+    assert summary["steps"] == 4 and summary["seed"] == 0 and summary["seconds"] > 0
     assert [summary[f"accuracy_{when}"] for when in ("before", "after")] == [lines[i]["eval/accuracy"] for i in (0, -1)]
     ends = [lines[-1][f"eval/accuracy_{end}"] for end in ("low", "high")]
     assert summary["accuracy_interval_after"] == pytest.approx(ends) and ends[0] <= lines[-1]["eval/accuracy"] < ends[1]
     config = json.loads((folder / "config.json").read_text())
     assert config["batch_size"] == 8 and config["max_new_tokens"] == 20 and config["gae_lambda"] == 0.95
-    assert checkpoints(folder) == ["step-000004", "step-000005"]
-    for name in checkpoints(folder):
-        assert json.loads((folder / "checkpoints" / name / "state.json").read_text())["config"] == config
+    assert checkpoints(folder) == ["step-000003", "step-000004"]
+    assert json.loads((folder / "checkpoints/step-000004/state.json").read_text())["config"] == config
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     model, start = (AutoModelForCausalLM.from_pretrained(path) for path in (folder / "final", TINY_LM))
     assert model.dtype == start.dtype
@@ -123,40 +114,27 @@ def test_a_run_leaves_a_summary_its_settings_checkpoints_curves_and_a_model(fini
     assert 1e-5 < gap < 0.1
 
 
-def test_diagnostics_go_to_stderr_and_the_outcome_to_stdout(finished):
-    _, result = finished
-    assert "held-out accuracy" in result.stdout and "curves" in result.stdout
-    assert "reward" in result.stderr and "tokens/s" in result.stderr, "the progress bar"
-    assert re.search(r"step 5: held-out accuracy 0\.\d{3} \(95%: 0\.\d{3} to 0\.\d{3}\)", result.stderr)
-    assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("program", ["ppo_train", "grpo_train"])
 @pytest.mark.parametrize(
-    ("flags", "wanted"),
+    ("program", "flags", "wanted"),
     [
-        ((), torch.bfloat16),
-        (("--save_dtype=fp32",), torch.float32),
-        (("--save_dtype=fp32", "--precision=bf16", "--lora_rank=2", "--merge_lora"), torch.float32),
+        ("ppo_train", (), torch.bfloat16),
+        ("ppo_train", ("--save_dtype=fp32", "--precision=bf16", "--lora_rank=2", "--merge_lora"), torch.float32),
+        ("grpo_train", ("--save_dtype=fp32",), torch.float32),
     ],
-    ids=["checkpoint", "fp32", "merged in fp32"],
+    ids=["checkpoint", "merged in fp32", "TRL in fp32"],
 )
 def test_final_is_written_in_the_dtype_that_is_asked_for(data, small, tmp_path, program, flags, wanted):
     out, sizes = tmp_path / "run", SIZES
     if program == "grpo_train":
-        sizes = [
-            "--per_device_train_batch_size=8",
-            "--num_generations=4",
-            "--max_completion_length=8",
-            "--plot_every=0",
-        ]
-    given = [*data, *sizes, f"--model={bf16_model(tmp_path / 'model')}", f"--reward={small / 'rewards.py'}:digits"]
-    assert load_script(program).main([*given, f"--output_dir={out}", "--steps=1", *flags]) == 0
+        sizes = ["--per_device_train_batch_size=8", "--num_generations=4", "--max_completion_length=8"]
+    given = [*data, *sizes, "--plot_every=0", f"--model={bf16_model(tmp_path / 'model')}"]
+    given += [f"--reward={small / 'rewards.py'}:digits", f"--output_dir={out}", "--steps=1"]
+    assert load_script(program).main([*given, *flags]) == 0
     final = weights(out)
     assert {x.dtype for x in final.values()} == {wanted}
-    if wanted == torch.float32:
+    if flags:
         assert any(not torch.equal(x, x.bfloat16().float()) for x in final.values()), "fp32 of what bf16 rounded"
-    if program == "ppo_train" and "--merge_lora" not in flags:
+    else:
         saved = weights(out, "checkpoints/step-000001/policy/model.safetensors")
         assert {x.dtype for x in saved.values()} == {torch.float32}, "checkpoints keep the fp32 weights"
 
@@ -202,8 +180,7 @@ def uninterrupted(ppo, small, tmp_path_factory):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_cut_short_and_resumed_equals_an_uninterrupted_one(ours, uninterrupted, tmp_path, number):
     """The fifth call of the reward (one evaluation at the start, one after step 2) is that of step 3."""
-    plain, flags = uninterrupted
-    out = tmp_path / "run"
+    (plain, flags), out = uninterrupted, tmp_path / "run"
     env = {"SIGNAL_AT": "5", "SIGNAL": str(int(number))}
     cut = run_script("ppo_train", *flags, f"--output_dir={out}", env=env)
     assert cut.returncode == 128 + number, cut.stderr
@@ -219,25 +196,6 @@ def test_a_run_cut_short_and_resumed_equals_an_uninterrupted_one(ours, uninterru
         load = load_file if name.endswith("safetensors") else lambda path: torch.load(path, weights_only=True)
         assert same(load(mine), load(expected))
     assert (out / "samples.jsonl").read_text() == (plain / "samples.jsonl").read_text()
-
-
-@pytest.mark.long
-def test_a_full_disk_leaves_the_old_checkpoint(ours, data, tmp_path):
-    """Files may not exceed 100 kB from step 2 on, so the second checkpoint fails; then there is room again."""
-    flags, out = [*data, *SIZES, "--save_every=1"], tmp_path / "run"
-    assert ours(*flags, f"--output_dir={out}", "--steps=1")[0] == 0
-    before = snapshot(out / "checkpoints")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        code, _, error = ours(*flags, f"--output_dir={out}", "--steps=3", "--resume")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert code == 2, error
-    assert "step-000002" in error and "earlier checkpoints are intact" in error
-    assert snapshot(out / "checkpoints") == before
-    code, _, error = ours(*flags, f"--output_dir={out}", "--steps=3", "--resume")
-    assert code == 0, error
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -264,22 +222,6 @@ def test_vllm_absent_is_said_before_anything_is_written(ours, data, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-# ------------------------------------------------------------------------------------------------ settings
-
-
-def test_dry_run_prints_json_and_creates_nothing(small, data, tmp_path):
-    flags = ["--dry-run", "--batch_size=16", "--minibatches=2", "--steps=10"]
-    result = run_script("ppo_train", *data, *flags, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    plan = json.loads(result.stdout)
-    expected = {"prompts": 40, "held_out_prompts": 8, "completions": 160, "passes_over_the_data": 4.0}
-    expected |= {"completions_per_optimizer_step": 8, "optimizer_steps": 40}
-    assert {name: plan["batch"][name] for name in expected} == expected
-    assert plan["parameters"] == sum(x.numel() for x in weights(TINY_LM, "model.safetensors").values())
-    assert plan["settings"]["lr"] > 0 and all(v >= 0 for v in plan["memory_estimate"].values())
-    assert list(tmp_path.iterdir()) == []
-
-
 # ------------------------------------------------------------------------------------------------ rewards
 
 
@@ -287,7 +229,7 @@ def test_dry_run_prints_json_and_creates_nothing(small, data, tmp_path):
 def rewarded(ours, small, tmp_path):
     """Train with reward functions of the given source; return (exit code, stderr, run folder)."""
 
-    def run(source: str, *specs: str, flags=("--steps=2",)):
+    def run(source: str, *specs: str, flags):
         (tmp_path / "mine.py").write_text(source)
         named = [f"--reward={tmp_path / 'mine.py'}:{spec}" for spec in specs]
         out = tmp_path / "run"
@@ -301,9 +243,9 @@ def test_a_reward_file_imports_its_neighbours_also_later(rewarded, tmp_path):
     (tmp_path / "neighbour.py").write_text("def half(completions):\n    return [0.5] * len(completions)\n")
     (tmp_path / "later.py").write_text("from neighbour import half\n")
     source = "from neighbour import half\n\n\ndef mine(completions, **kwargs):\n    import later\n"
-    code, error, out = rewarded(source + "    return later.half(completions)\n", "mine")
+    code, error, out = rewarded(source + "    return later.half(completions)\n", "mine", flags=["--steps=1"])
     assert code == 0, error
-    assert [row["reward/mine"] for row in read_lines(out / "metrics.jsonl") if "reward/mine" in row] == [0.5, 0.5]
+    assert read_lines(out / "metrics.jsonl")[-1]["reward/mine"] == 0.5
 
 
 def test_rewards_of_every_kind_at_once(rewarded, tmp_path):
@@ -343,49 +285,43 @@ def booleans(completions, **kwargs):
 
 
 LATER = """
+from pathlib import Path
 calls = 0
-def late(prompts, completions, **kwargs):
+async def late(prompts, completions, **kwargs):
     global calls
     calls += 1
-    if calls > 1:
-        BAD
-    return [1.0 for _ in completions]
+    if calls > 1 and (Path(__file__).parent / "broken").exists():
+        raise ValueError("my fault")
+    return [0.5 for _ in completions]
 """
-PLACE = ("reward late, ", "train.jsonl:", "completion")
+
+
+def test_a_reward_that_fails_stops_the_run_which_goes_on_once_it_is_mended(rewarded, tmp_path):
+    (tmp_path / "broken").touch()
+    code, error, out = rewarded(LATER, "late", flags=["--steps=2"])
+    assert code == 3 and "Traceback" not in error
+    assert re.search(r"reward late, .*train.jsonl:\d+, completion .*ValueError: my fault", error), error
+    assert checkpoints(out) == ["step-000001"]
+    (tmp_path / "broken").unlink()
+    code, error, out = rewarded(LATER, "late", flags=["--steps=2", "--resume"])
+    assert code == 0, error
+    assert [line["reward/mean"] for line in read_lines(out / "metrics.jsonl")] == [0.5, 0.5]
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("result", "said"),
     [
-        ("raise ValueError('my fault')", [*PLACE, "ValueError: my fault"]),
-        ("async raise ValueError('my fault')", [*PLACE, "ValueError: my fault"]),
-        ("return [1.0] * 3 + [float('nan')] * 5", [*PLACE, "nan"]),
-        ("return [1.0] * 2 + [float('inf')] * 6", [*PLACE, "inf"]),
-        ("return [1.0] * 4 + [10**400] * 4", [*PLACE, "100000"]),
-        ("return [1.0] * 7", ["reward late", "7 values", "8"]),
-        ("return 1.0", ["reward late", "float", "8"]),
-        ("return [1.0] * 6 + ['good', 2.0]", [*PLACE, "'good'"]),
+        ([1.0, math.nan], "reward f, d.csv:7, completion 'b': got nan; expected a finite number or None"),
+        ([1.0, -math.inf], "got -inf"),
+        ([1.0, 10**400], "got 100000"),
+        ([1.0, "good"], "got 'good'"),
+        ([1.0], "reward f: got 1 values?; expected a list of 2"),
+        (1.0, "reward f: got a float; expected a list of 2, one per completion"),
     ],
 )
-def test_a_reward_that_fails_stops_the_run_with_a_checkpoint(rewarded, bad, said):
-    source = LATER.replace("def late", "async def late") if bad.startswith("async ") else LATER
-    code, error, out = rewarded(source.replace("BAD", bad.removeprefix("async ")), "late")
-    assert code == 3
-    assert all(word in error for word in said), error
-    assert "Traceback" not in error
-    assert checkpoints(out) == ["step-000001"]
-
-
-def test_after_mending_the_reward_the_run_goes_on(rewarded, tmp_path):
-    (tmp_path / "broken").touch()
-    source = LATER.replace("BAD", "return None if (Path(__file__).parent / 'broken').exists() else [0.5] * 8")
-    source = f"from pathlib import Path\n{source}"
-    code, _, out = rewarded(source, "late", flags=["--steps=3"])
-    assert code == 3
-    (tmp_path / "broken").unlink()
-    code, error, out = rewarded(source, "late", flags=["--steps=3", "--resume"])
-    assert code == 0, error
-    assert [line["reward/mean"] for line in read_lines(out / "metrics.jsonl")] == [1.0, 0.5, 0.5]
+def test_scores_that_are_none_are_refused(result, said):
+    with pytest.raises(RewardError, match=said):
+        checked_scores("f", result, [{}, {"place": "d.csv:7"}], ["a", "b"])
 
 
 OF_STEP_0 = {"config.json": '{"output_dir": "run", "lr": 1.0}', "metrics.jsonl": '{"step": 0, "eval/accuracy": 0.5}\n'}
@@ -396,16 +332,13 @@ OF_STEP_0 = {"config.json": '{"output_dir": "run", "lr": 1.0}', "metrics.jsonl":
     [
         (OF_STEP_0, True),
         (OF_STEP_0 | {"checkpoints/.step-000001.tmp/state.json": "{}"}, True),
-        (OF_STEP_0 | {"checkpoints/step-000000/state.json": "{}"}, True),
         (OF_STEP_0 | {"rounds/round-000/.held_out.tmp": "{"}, True),
         (OF_STEP_0 | {"rounds/round-000/measure.json": "{}"}, False),
         (OF_STEP_0 | {"checkpoints/step-000001/state.json": "{}"}, False),
-        (OF_STEP_0 | {"checkpoints/checkpoint-20/trainer_state.json": "{}"}, False),
         (OF_STEP_0 | {"metrics.jsonl": OF_STEP_0["metrics.jsonl"] + '{"step": 1, "rew'}, False),
         (OF_STEP_0 | {"metrics.jsonl": '{"loss": 1.5}\n'}, False),  # of another program
         (OF_STEP_0 | {"final/config.json": "{}"}, False),
         ({"config.json": '{"model_type": "llama"}', "model.safetensors": ""}, False),
-        ({"config.json": "{"}, False),
         ({"config.json": "[]"}, False),
     ],
 )
@@ -428,7 +361,6 @@ def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path
     [
         ("train.jsonl", "warning: got --resume with a changed {}: prompts are taken from the new rows by number"),
         ("test.jsonl", "warning: got --resume with a changed {}: held-out figures from now on come from other rows"),
-        ("own.py", "warning: got --resume with a changed {}: earlier steps ran with another one"),
         ("run/versions.json", "warning: got --resume with a changed torch: earlier steps ran with another one"),
         ("run/metrics.jsonl", ""),
     ],
@@ -436,13 +368,12 @@ def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path
 def test_files_and_versions_that_changed_are_told_on_resume(tmp_path, capsys, monkeypatch, changed, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run" / "checkpoints" / "step-000001").mkdir(parents=True)
-    for name in ("train.jsonl", "test.jsonl", "own.py", "run/metrics.jsonl"):
+    for name in ("train.jsonl", "test.jsonl", "run/metrics.jsonl"):
         (tmp_path / name).write_text("{}\n")
     ppo = load_script("ppo_train")
     files = {"data": "train.jsonl", "eval_data": "test.jsonl", "metrics_file": "run/metrics.jsonl"}
-    config = ppo.Config(output_dir="run", reward=["own.py:f*0.5"], resume=True, **files)
+    config = ppo.Config(output_dir="run", resume=True, **files)
     ppo.write_settings(config)
-    assert ppo.check_folder(config) and not capsys.readouterr().err
     path = tmp_path / changed
     path.write_text(path.read_text().replace("{}", "{} ").replace(f'"torch": "{torch.__version__}"', '"torch": "0.9"'))
     assert ppo.check_folder(config)
@@ -450,25 +381,15 @@ def test_files_and_versions_that_changed_are_told_on_resume(tmp_path, capsys, mo
     assert said.startswith(told.format(changed)) and said.count("got --resume") == bool(told)
 
 
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        ({"steps": 100, "lr_schedule": "linear"}, "learning rate of step 26 is 0.75 of its peak, not 0.5"),
-        ({"steps": 100, "lr_schedule": "cosine"}, "learning rate of step 26 is 0.854 of its peak, not 0.5"),
-        ({"steps": 100}, ""),
-        ({"steps": 50, "lr_schedule": "linear"}, ""),
-        ({"steps": 25, "lr_schedule": "linear"}, ""),
-    ],
-)
-def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys, flags, told):
-    """By hand: a quarter and a half of the way; (1 + cos 45 degrees) / 2."""
+def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys):
+    """By hand: half of the way, and (1 + cos 45 degrees) / 2."""
     (tmp_path / "checkpoints" / "step-000025").mkdir(parents=True)
     ppo = load_script("ppo_train")
-    config = ppo.Config(output_dir=str(tmp_path), resume=True, **flags)
-    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config) | {"steps": 50}))
-    assert ppo.find_checkpoint(config).name == "step-000025"
-    error = capsys.readouterr().err
-    assert told in error and bool(told) == ("note: got --resume with steps 50 -> 100" in error)
+    for schedule, told in (("cosine", True), ("constant", False)):
+        config = ppo.Config(output_dir=str(tmp_path), resume=True, steps=100, lr_schedule=schedule)
+        (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config) | {"steps": 50}))
+        assert ppo.find_checkpoint(config).name == "step-000025"
+        assert ("learning rate of step 26 is 0.854 of its peak, not 0.5" in capsys.readouterr().err) is told
 
 
 # ------------------------------------------------------------------------------------------------ data
@@ -525,38 +446,24 @@ BAD_INPUT = {
     "data blank": (["--data=", file_with("rows.jsonl", "\n\n")], ["rows.jsonl", "without rows"]),
     "data broken line": (["--data=", file_with("rows.jsonl", f"{GOOD}\n{{'a'\n{GOOD}")], ["rows.jsonl:3:", "expected"]),
     "data no parquet": (["--data=", file_with("rows.parquet", "PAR?")], ["rows.parquet"]),
-    "data other suffix": (["--data=", file_with("rows.txt", GOOD)], ["rows.txt", ".jsonl"]),
-    "data no prompt column": (
-        ["--data=", file_with("rows.jsonl", '{"question": "1+1="}\n')],
-        ["'prompt'", "--prompt_c"],
-    ),
     "data prompt empty": (["--data=", file_with("rows.jsonl", f'{GOOD}{{"prompt": " "}}\n')], ["jsonl:2", "non-empty"]),
-    "data prompt a number": (["--data=", file_with("rows.jsonl", '{"prompt": 3}\n')], ["jsonl:1", "messages"]),
     "data prompt no messages": (["--data=", file_with("rows.jsonl", '{"prompt": [{"role": "user"}]}\n')], ["jsonl:1"]),
     "data too deep": (["--data=", file_with("rows.jsonl", "[" * 100_000)], ["rows.jsonl"]),
     "data that the template refuses": (["--model=", strict_template], ["jsonl:1", "No user role here"]),
     "data of one long prompt": (["--data=", file_with("rows.jsonl", json.dumps({"prompt": "x" * 2000}))], ["1 of 1"]),
-    "eval data absent": (["--eval_data=", "nowhere.jsonl"], ["nowhere.jsonl"]),
     "reward file absent": (["--reward=", "nowhere.py:f"], ["nowhere.py", "FILE.py:function"]),
-    "reward without function": (["--reward=", file_with("r.py", "")], ["FILE.py:function"]),
     "reward function absent": (["--reward=", file_with("r.py", "def mine(): 1\n", ":f")], ["no function 'f'", "mine"]),
-    "reward weight": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*x")], ["'x'"]),
-    "reward weight nan": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*nan")], ["nan"]),
     "reward import": (["--reward=", file_with("r.py", "import nothing_like_it\n", ":f")], ["ModuleNotFoundError"]),
     "reward needs a column": (["--reward=", file_with("r.py", "def f(gold): 1\n", ":f")], ["'gold'", "answer"]),
     "config absent": (["--config=", "nowhere.yaml"], ["nowhere.yaml"]),
     "flag unknown": (["--batchsize=", "8"], ["--batchsize", "try --batch_size"]),
-    "flag abbreviated": (["--batch=", "8"], ["--batch"]),
     "flag without a number": (["--steps=", "many"], ["--steps", "many"]),
-    "steps 0": (["--steps=", "0"], ["got steps 0", "expected"]),
     "temperature 0": (["--temperature=", "0"], ["got temperature 0", "expected"]),
     "minibatches": (["--minibatches=", "3"], ["group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"]),
     "4 bit merged": (["--load_in_4bit=", "true", "--lora_rank=4", "--merge_lora"], ["got --merge_lora", "try merging"]),
     "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),
-    "kl target without kl": (["--kl_target=", "3", "--kl_coef=0"], ["got --kl_target", "try --kl_coef"]),
     "tracker unknown": (["--report_to=", "mlflow"], ["mlflow", "expected wandb"]),
     "lr nan": (["--lr=", "nan"], ["got lr nan", "expected"]),
-    "device of another kind": (["--device=", "tpu"], ["tpu", "try --device cpu"]),
     "device": (["--device=", "cuda:77"], ["cuda:77", "try --device cpu"]),
     "context": (["--max_new_tokens=", "1020"], ["1020", "1024", "try a lower --max_new_tokens"]),
 }
@@ -577,21 +484,6 @@ def test_bad_input_is_named_and_nothing_is_written(ours, data, tmp_path, monkeyp
     assert left == before
 
 
-def test_a_folder_that_another_run_writes_to_is_refused(ours, data, tmp_path):
-    """As where a cluster starts a job again, with --resume, before the first one has ended."""
-    (tmp_path / "run").mkdir()
-    holds = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True)"
-    other = [sys.executable, "-c", f"{holds}; sys.stdin.read()", str(tmp_path / "run/.lock")]
-    flags = [*data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--steps=1"]
-    with subprocess.Popen(other, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"held\n"
-        code, _, error = ours(*flags)
-        process.stdin.close()
-    assert code == 2 and "(another run is writing to it)" in error
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
-    assert ours(*flags)[0] == 0
-
-
 def test_files_of_somebody_else_are_not_replaced(ours, data, tmp_path):
     (tmp_path / "samples.jsonl").write_text('{"step": 3, "mine": 1}\n')
     code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path}", "--steps=1")
@@ -602,23 +494,3 @@ def test_files_of_somebody_else_are_not_replaced(ours, data, tmp_path):
 def test_of_several_files_the_last_counts_and_a_line_says_so(ours, data, tmp_path):
     code, _, error = ours("--data=nowhere.jsonl", *data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--dry_run")
     assert code == 0 and "note: --data is given more than once and the last one counts" in error
-
-
-@pytest.mark.long
-def test_the_folder_of_another_run_is_refused(ours, data, uninterrupted):
-    folder, _ = uninterrupted
-    before = snapshot(folder)
-    code, _, error = ours(*data, *SIZES, f"--output_dir={folder}")
-    assert code == 2 and "holds a run" in error and "try --resume" in error
-    assert snapshot(folder) == before
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("change", ["model", "kl_coef"])
-def test_resume_with_changed_settings_is_refused(ours, uninterrupted, tmp_path, change):
-    folder, flags = uninterrupted
-    value = save_random_model("llama", tmp_path / "llama") if change == "model" else "0.5"
-    before = snapshot(folder)
-    code, _, error = ours(*flags, f"--output_dir={folder}", f"--{change}={value}", "--steps=7", "--resume")
-    assert code == 2 and f"got --resume with changed settings: {change} " in error
-    assert snapshot(folder) == before

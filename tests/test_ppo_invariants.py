@@ -20,7 +20,7 @@ LENGTHS = [3, 9, 1, 14, 6, 2]
 def setup(ppo, saved):
     """Return (config, models) for settings; batch size and rollout length fit PROMPTS."""
 
-    def make(model="tiny_lm", **settings):
+    def make(model="llama", **settings):
         defaults = {"batch_size": len(PROMPTS), "max_new_tokens": 24, "minibatches": 1, "ppo_epochs": 2, "seed": 3}
         folder = str(TINY_LM) if model == "tiny_lm" else saved(model)
         config = ppo.Config(model=folder, **{**defaults, **settings})
@@ -87,6 +87,11 @@ def logprobs_of(ppo, config, model, piece):
         return ppo.token_logprobs(config, model, ppo.predicting_states(model, piece), piece)
 
 
+def values_of(ppo, models, piece):
+    with torch.no_grad():
+        return ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, piece))
+
+
 # ------------------------------------------------------------------------------------------------ padding, positions
 
 
@@ -109,25 +114,6 @@ def test_token_logprobs_equal_those_of_the_model_on_each_row_alone(ppo, setup, f
         assert (logprobs[i, ~where] == 0).all()
 
 
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "mistral"])
-@pytest.mark.parametrize(("left", "right"), [(0, 7), (7, 0), (13, 5)])
-def test_padding_side_and_amount_do_not_matter(ppo, setup, family, left, right):
-    config, models = setup(family, kl_coef=0.0)
-    piece = ppo.collate(made_up_samples(ppo, models.tokenizer), models.pad_id, CPU)
-    pad = {"input_ids": models.pad_id}
-    padded = {k: torch.nn.functional.pad(x, (left, right), value=pad.get(k, 0)) for k, x in piece.items()}
-    for plain, wide in zip(
-        logprobs_of(ppo, config, models.policy, piece), logprobs_of(ppo, config, models.policy, padded), strict=True
-    ):
-        torch.testing.assert_close(wide[:, left : left + plain.shape[1]], plain, rtol=0, atol=1e-5)
-    randomize_head(models.critic)
-    with torch.no_grad():
-        values = ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, piece))
-        wide = ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, padded))
-    mask = piece["response_mask"]
-    torch.testing.assert_close(wide[:, left : left + mask.shape[1]] * mask, values * mask, rtol=0, atol=1e-5)
-
-
 def test_a_value_depends_on_the_text_before_its_token_only(ppo, setup):
     _, models = setup()
     randomize_head(models.critic)
@@ -135,10 +121,7 @@ def test_a_value_depends_on_the_text_before_its_token_only(ppo, setup):
     changed = {**piece, "input_ids": piece["input_ids"].clone()}
     t = piece["input_ids"].shape[1] - 6
     changed["input_ids"][0, t] = (changed["input_ids"][0, t] + 1) % 262
-    with torch.no_grad():
-        a, b = (
-            ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, x)) for x in (piece, changed)
-        )
+    a, b = (values_of(ppo, models, x) for x in (piece, changed))
     torch.testing.assert_close(a[:, : t + 1], b[:, : t + 1], rtol=0, atol=1e-6)
     assert (a[:, t + 1] - b[:, t + 1]).abs() > 1e-4
 
@@ -161,25 +144,24 @@ def test_a_pad_token_that_is_the_end_token_changes_nothing(ppo, setup):
 
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
-@pytest.mark.parametrize(("family", "tolerance"), [("llama", 1e-6), ("tiny_lm", 1e-5)])  # the latter's logits are large
-def test_micro_batches_do_not_change_the_gradient(ppo, setup, family, tolerance, critic):
-    config, models = setup(family, critic=critic, entropy_coef=0.02)
+def test_micro_batches_do_not_change_the_gradient(ppo, setup, critic):
+    config, models = setup(critic=critic, entropy_coef=0.02)
     randomize_head(models.critic)
     batch = off_policy(experience(ppo, config, models))
     whole, sums = gradients(ppo, dataclasses.replace(config, micro_batch_tokens=10**6), models, batch)
-    for budget in (1, 60, 120):
+    for budget in (1, 60):
         pieces = dataclasses.replace(config, micro_batch_tokens=budget)
         assert len(ppo.micro_batches(batch, range(6), budget)) > 1
         got, got_sums = gradients(ppo, pieces, models, batch)
         for mine, expected in zip(got, whole, strict=True):
-            assert relative(mine, expected) < tolerance
+            assert relative(mine, expected) < 1e-6
         torch.testing.assert_close(got_sums, sums, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_tied_embeddings_add_their_gradient_to_that_of_the_head(ppo, setup, whole):
     """Oracle: the dense gradient of torch. Without a loss on tokens the embeddings alone have one."""
-    config, models = setup(critic="shared", micro_batch_tokens=60)
+    config, models = setup("tiny_lm", critic="shared", micro_batch_tokens=60)
     randomize_head(models.critic)
     embeddings, batch = models.policy.get_input_embeddings(), off_policy(experience(ppo, config, models))
 
@@ -196,29 +178,18 @@ def test_tied_embeddings_add_their_gradient_to_that_of_the_head(ppo, setup, whol
     assert not summed.is_sparse and relative(summed, gradient(False)) < 1e-6
 
 
-@pytest.mark.parametrize("budget", [1, 50, 10**6])
-def test_micro_batches_hold_every_row_once_within_the_budget(ppo, setup, budget):
+def test_micro_batches_hold_every_row_once_within_the_budget(ppo, setup):
     _, models = setup(kl_coef=0.0)
     batch = ppo.collate(made_up_samples(ppo, models.tokenizer), models.pad_id, CPU)
-    groups = ppo.micro_batches(batch, [5, 1, 3, 0], budget)
+    groups = ppo.micro_batches(batch, [5, 1, 3, 0], 50)
     assert sorted(int(row) for group in groups for row in group) == [0, 1, 3, 5]
     for group in groups:
         piece, columns = ppo.trimmed(batch, group)
-        assert len(group) == 1 or piece["input_ids"].numel() <= budget
-        assert piece["attention_mask"].sum() == batch["attention_mask"][group].sum()
+        assert len(group) == 1 or piece["input_ids"].numel() <= 50
         assert torch.equal(piece["input_ids"], batch["input_ids"][group, columns])
-        assert piece["attention_mask"].any(0)[[0, -1]].all()
 
 
-def test_experience_does_not_depend_on_micro_batches(ppo, setup):
-    config, models = setup()
-    randomize_head(models.critic)
-    whole = experience(ppo, config, models)
-    for name, x in experience(ppo, dataclasses.replace(config, micro_batch_tokens=30), models).items():
-        torch.testing.assert_close(x, whole[name], rtol=1e-5, atol=1e-5, msg=name)
-
-
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "falcon"])
+@pytest.mark.parametrize("family", ["tiny_lm", "falcon"])
 def test_checkpointed_gradients_equal_plain_ones(ppo, setup, family):
     """A layer of Falcon takes its probability of dropout from the config."""
     config, models = setup(family, entropy_coef=0.02)
@@ -238,43 +209,14 @@ def test_checkpointed_gradients_equal_plain_ones(ppo, setup, family):
 # ------------------------------------------------------------------------------------------------ what is trained on
 
 
-def test_prompt_tokens_get_no_loss(ppo, setup):
-    """No state but those that predict a response token gets gradient, and what stands at prompts is never read."""
-    config, models = setup()
-    batch = experience(ppo, config, models)
-    hidden = ppo.predicting_states(models.policy, batch).detach().requires_grad_()
-    logprobs, _ = ppo.token_logprobs(config, models.policy, hidden, batch)
-    logprobs.sum().backward()
-    mask = batch["response_mask"].bool()
-    assert (hidden.grad[~mask] == 0).all()
-    assert (hidden.grad[mask].abs().sum(-1) > 0).all()
-
-    batch = off_policy(batch)
-    plain, _ = gradients(ppo, config, models, batch)
-    names = ("advantages", "old_logprobs", "returns", "values")
-    junk = {name: torch.where(mask, batch[name], torch.full_like(batch[name], 17.0)) for name in names}
-    got, _ = gradients(ppo, config, models, {**batch, **junk})
-    assert all(torch.equal(a, b) for a, b in zip(got, plain, strict=True))
-
-
-@pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 3)])
-def test_first_update_has_ratio_one(ppo, setup, epochs, minibatches):
-    config, models = setup(ppo_epochs=epochs, minibatches=minibatches, temperature=0.7)
-    batch = experience(ppo, config, models)
-    sums = ppo.accumulate_gradients(config, models, batch, np.array([4, 0, 3]), SCALER).values
-    assert sums["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
-    assert sums["policy/clip_frac"] == 0 and abs(sums["kl/approx"].item()) < 1e-6, (
-        "nothing is clipped, KL(old || new) is 0"
-    )
-
-
 @pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "gpt_neox"])
-def test_dropout_is_off_in_training_mode_too(ppo, setup, family):
-    config, models = setup(family, gradient_checkpointing=True)
+def test_the_first_update_has_ratio_one_and_no_dropout_in_training_mode_too(ppo, setup, family):
+    config, models = setup(family, gradient_checkpointing=True, temperature=0.7, minibatches=2)
     batch = experience(ppo, config, models)
     models.policy.train()
-    sums = ppo.accumulate_gradients(config, models, batch, np.arange(6), SCALER)
-    assert sums.values["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
+    sums = ppo.accumulate_gradients(config, models, batch, np.array([4, 0, 3]), SCALER).values
+    assert sums["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
+    assert sums["policy/clip_frac"] == 0 and abs(sums["kl/approx"].item()) < 1e-6
 
 
 def test_a_single_optimizer_step_needs_no_old_logprobs(ppo, setup):
@@ -321,33 +263,17 @@ def uniform(config, rows, seed=0):
     return np.random.default_rng(seed).random((rows, config.max_new_tokens))
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "mistral"])
-def test_sampler_and_trainer_agree_on_logprobs(ppo, setup, family, temperature):
-    config, models = setup(family, temperature=temperature)
-    rows = chat_rows(ppo, models.tokenizer)
-    outputs = sample(ppo, config, models, rows, uniform(config, len(rows)))
-    given = {"finished": True, "score": 0.0, "rewards": {"r": 0.0}}
-    samples = [
-        {**row, **given, "group": i, "response_ids": ids, "rollout_logprobs": logprobs}
-        for i, (row, (ids, logprobs)) in enumerate(zip(rows, outputs, strict=True))
-    ]
-    batch = ppo.make_experience(config, models, samples, 0.1)
-    torch.testing.assert_close(batch["rollout_logprobs"], batch["old_logprobs"], rtol=0, atol=1e-4)
-    assert batch["old_logprobs"].min() < -0.1
-
-
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "gemma3"])
+@pytest.mark.parametrize("family", ["tiny_lm", "gemma3"])
 def test_greedy_decoding_equals_that_of_transformers(ppo, setup, family):
     """Rows end at different times here, so rows leave the batch while others go on."""
-    config, models = setup(family)
+    config, models = setup(family, max_new_tokens=16)
     rows = chat_rows(ppo, models.tokenizer)
     models.policy.generation_config.eos_token_id = models.eos_ids = [2, 62]  # 62 is a byte the model writes often
     got = sample(ppo, config, models, rows, None)
     for row, (ids, _) in zip(rows, got, strict=True):
         prompt = torch.tensor([row["prompt_ids"]])
         expected = models.policy.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False, eos_token_id=[2, 62]
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=16, do_sample=False, eos_token_id=[2, 62]
         )
         assert ids == expected[0, prompt.shape[1] :].tolist()
 
@@ -355,10 +281,8 @@ def test_greedy_decoding_equals_that_of_transformers(ppo, setup, family):
 @pytest.mark.parametrize("bias", [True, False])
 def test_large_linear_layers_run_in_onednn_with_the_weights_of_the_moment(bias):
     torch.manual_seed(0)
-    layers, x = (
-        torch.nn.Sequential(torch.nn.Linear(512, 600, bias), torch.nn.Linear(600, 8, bias)),
-        torch.randn(3, 1, 512),
-    )
+    layers = torch.nn.Sequential(torch.nn.Linear(512, 600, bias), torch.nn.Linear(600, 8, bias))
+    x = torch.randn(3, 1, 512)
     forms = onednn_linears(layers, CPU)
     layers[0].weight.data.mul_(2)
     expected = layers(x)
@@ -432,11 +356,10 @@ def test_the_reference_stays_as_it_was(ppo, setup):
 
 
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out")  # peft says that it handles GPT-2's transposed layers
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2"])
-def test_the_reference_of_lora_is_the_base_model(ppo, setup, family):
-    config, models = setup(family, lora_rank=4, lr=1e-2)
+def test_the_reference_of_lora_is_the_base_model(ppo, setup):
+    config, models = setup("gpt2", lora_rank=4, lr=1e-2)
     assert models.reference is models.policy
-    base = experience(ppo, *setup(family))["old_logprobs"]
+    base = experience(ppo, *setup("gpt2"))["old_logprobs"]
     torch.testing.assert_close(experience(ppo, config, models)["old_logprobs"], base, rtol=0, atol=1e-5)
     one_update(ppo, config, models)
     batch = experience(ppo, config, models)
@@ -449,17 +372,13 @@ def test_the_reference_of_lora_is_the_base_model(ppo, setup, family):
 # ------------------------------------------------------------------------------------------------ update
 
 
-def test_all_epochs_and_minibatches_are_optimizer_steps(ppo, setup):
+def test_updates_are_counted_and_target_kl_ends_them(ppo, setup):
     config, models = setup(ppo_epochs=3, minibatches=2, warmup_steps=4, lr=1e-4)
     metrics = one_update(ppo, config, models, step=1)
     assert metrics["optim/updates"] == 6 and metrics["optim/skipped_updates"] == 0
     assert metrics["optim/lr"] == pytest.approx(0.5e-4)
-
-
-def test_target_kl_ends_the_update(ppo, setup):
     config, models = setup(ppo_epochs=8, lr=1e-2, target_kl=1e-3)
-    metrics = one_update(ppo, config, models)
-    assert 1 <= metrics["optim/updates"] < 8
+    assert 1 <= one_update(ppo, config, models)["optim/updates"] < 8
 
 
 def test_non_finite_gradients_are_skipped_counted_and_stop_the_run(ppo, setup):
@@ -478,11 +397,13 @@ def test_gradients_are_clipped_each(ppo, setup):
     """One SGD-like step cannot show clipping under Adam, so look at the gradients that the optimizer gets."""
     config, models = setup(max_grad_norm=0.01, ppo_epochs=1)
     optimizer, seen = ppo.make_optimizer(config, models), []
-    optimizer.register_step_pre_hook(
-        lambda opt, *_: seen.extend(
-            torch.stack([p.grad.norm() for p in g["params"] if p.grad is not None]).norm() for g in opt.param_groups
-        )
-    )
+
+    def look(optimizer, *_) -> None:
+        for group in optimizer.param_groups:
+            norms = [p.grad.norm() for p in group["params"] if p.grad is not None]
+            seen.append(torch.stack(norms).norm())
+
+    optimizer.register_step_pre_hook(look)
     metrics = ppo.update(config, models, optimizer, SCALER, experience(ppo, config, models), 0)[0]
     assert [norm.item() for norm in seen] == pytest.approx([0.01, 0.01], rel=1e-3)
     assert metrics["optim/grad_norm"] > 0.01 and metrics["optim/critic_grad_norm"] > 0.01
@@ -490,8 +411,8 @@ def test_gradients_are_clipped_each(ppo, setup):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_lower_precision_runs_on_fp32_weights_near_the_fp32_numbers(ppo, setup, precision):
-    wide = experience(ppo, *setup())
-    config, models = setup(precision=precision, lr=1e-5)
+    wide = experience(ppo, *setup("tiny_lm"))
+    config, models = setup("tiny_lm", precision=precision, lr=1e-5)
     batch = experience(ppo, config, models)
     assert {p.dtype for p in models.policy.parameters()} == {torch.float32}
     blocks = {p.dtype for name, p in models.reference.named_parameters() if p.dim() == 2 and "embed" not in name}

@@ -2,17 +2,16 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import peft
 import pytest
 import torch
 import transformers
-from conftest import FAMILIES, load_script, read_lines, save_random_model, write_lines
+from conftest import FEW, load_script, read_lines, save_random_model, write_lines
 
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError
-from parts.networks.adapters import adapter_settings, add_lora, load_pretrained
+from parts.networks.adapters import adapter_settings, load_pretrained
 from parts.networks.tokenizers import read_tokenizer
 from parts.sampling.saved_models import load_plainly
 
@@ -36,7 +35,8 @@ def two_steps(ppo, tmp_path):
     def run(model: str, *flags, prompts=CHATS, name="run"):
         data, folder = tmp_path / f"{name}.jsonl", tmp_path / name
         write_lines(data, [{"prompt": prompt} for prompt in prompts])
-        sizes = ["--steps=2", "--batch_size=4", "--max_new_tokens=8", "--lr=1e-3", "--minibatches=2", "--plot_every=0"]
+        sizes = ["--steps=2", "--batch_size=4", "--max_new_tokens=8", "--lr=1e-3", "--minibatches=2"]
+        sizes += ["--plot_every=0", "--temperature=0.7"]
         files = [f"--data={data}", f"--reward={tmp_path / 'rewards.py'}:vowels", f"--output_dir={folder}"]
         assert ppo.main([f"--model={model}", *files, *sizes, *flags]) == 0
         lines = read_lines(folder / "metrics.jsonl")
@@ -51,9 +51,7 @@ def two_steps(ppo, tmp_path):
 
 
 def load(folder):
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder).eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
 def logits(folder):
@@ -61,7 +59,7 @@ def logits(folder):
         return load(folder)(input_ids=torch.tensor([[4, 22, 16, 22, 34, 2, 5]])).logits
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["qwen2", "gemma3", "gpt2", "phi3"])
 def test_two_steps(two_steps, tmp_path, family):
     source = save_random_model(family, tmp_path / family)
     lines, folder = two_steps(source)
@@ -73,68 +71,29 @@ def test_two_steps(two_steps, tmp_path, family):
     assert not still, "every weight is trained"
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_lora(two_steps, tmp_path, family):
+def test_lora(two_steps, tmp_path):
     """The adapters in final/ load with transformers alone; merged into the weights they give the same logits."""
-    source = save_random_model(family, tmp_path / family)
+    source = save_random_model("gpt2", tmp_path / "gpt2")
     _, adapters = two_steps(source, "--lora_rank=2", name="adapters")
     _, merged = two_steps(source, "--lora_rank=2", "--merge_lora", name="merged")
     assert (adapters / "final" / "adapter_config.json").exists()
     assert not (merged / "final" / "adapter_config.json").exists()
     torch.testing.assert_close(logits(adapters / "final"), logits(merged / "final"), rtol=0, atol=1e-4)
     assert (logits(source) - logits(merged / "final")).abs().max() > 1e-3
+    critic = torch.load(merged / "checkpoints" / "step-000002" / "critic.pt", weights_only=True)
+    assert {name.split(".")[0] for name in critic} == {"backbone", "head"}
+    assert all("lora_" in name for name in critic if name.startswith("backbone"))
+    assert all(x.abs().max() > 0 for x in critic.values()), "LoRA's B and the head start at 0"
 
 
-@pytest.mark.parametrize(("kind", "experts"), [("GptOss", False), ("Qwen3Moe", True)])
-def test_experts_without_adapters_are_said(capsys, kind, experts):
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8, "head_dim": 4}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_experts_per_tok": 1}
-    config = getattr(transformers, f"{kind}Config")(**sizes, **heads)
-    config.num_local_experts = config.num_experts = 2
-    network = add_lora(
-        transformers.AutoModelForCausalLM.from_config(config), SimpleNamespace(lora_rank=2, lora_alpha=0)
-    )
-    trained = [name for name, p in network.named_parameters() if p.requires_grad and ".experts." in name]
-    assert bool(trained) == experts
-    assert ("LoRA does not adapt the experts of GptOssForCausalLM" in capsys.readouterr().err) != experts
-
-
-def test_the_lora_critic_is_trained_and_resumes(ppo, two_steps, tmp_path):
-    source = save_random_model("llama", tmp_path / "llama")
-    _, folder = two_steps(source, "--lora_rank=2")
-    saved = torch.load(folder / "checkpoints" / "step-000002" / "critic.pt", weights_only=True)
-    assert {name.split(".")[0] for name in saved} == {"backbone", "head"}
-    assert all("lora_" in name for name in saved if name.startswith("backbone"))
-    assert all(x.abs().max() > 0 for x in saved.values()), "LoRA's B and the head start at 0"
-
-
-@pytest.mark.parametrize("prompts", [CHATS, QUESTIONS], ids=["chat", "text"])
-def test_a_model_without_a_chat_template(two_steps, tmp_path, capsys, prompts):
-    two_steps(save_random_model("llama", tmp_path / "llama", chat_template=False), prompts=prompts)
-    assert ("no chat template" in capsys.readouterr().err) == (prompts is CHATS)
-
-
-def test_a_model_without_a_pad_token(two_steps, tmp_path):
-    """The pad token changes nothing, so the run is the one with it."""
-    plain, _ = two_steps(save_random_model("gpt2", tmp_path / "with"), name="plain")
-    lines, folder = two_steps(save_random_model("gpt2", tmp_path / "without", pad=False))
-    timed = ("time/", "rollout/tokens_per_s", "memory/")
-    assert [{k: v for k, v in line.items() if not k.startswith(timed)} for line in lines] == [
-        {k: v for k, v in line.items() if not k.startswith(timed)} for line in plain
-    ]
+def test_a_model_without_a_chat_template_and_without_a_pad_token(two_steps, tmp_path, capsys):
+    _, folder = two_steps(save_random_model("gpt2", tmp_path / "gpt2", chat_template=False, pad=False))
+    assert "no chat template" in capsys.readouterr().err
     assert load(folder / "final").config.pad_token_id is None
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--critic=shared",),
-        ("--gradient_checkpointing",),
-        ("--critic=shared", "--gradient_checkpointing", "--lora_rank=2"),
-    ],
-    ids=" ".join,
-)
-def test_other_ways_to_hold_the_networks(two_steps, tmp_path, flags):
+def test_a_shared_critic_with_recomputation_and_adapters(two_steps, tmp_path):
+    flags = ("--critic=shared", "--gradient_checkpointing", "--lora_rank=2")
     two_steps(save_random_model("qwen3", tmp_path / "qwen3"), *flags)
 
 
@@ -143,42 +102,21 @@ def test_a_critic_of_another_family(two_steps, tmp_path):
     two_steps(save_random_model("llama", tmp_path / "llama"), f"--critic_model={critic}")
 
 
-@pytest.fixture
-def with_token(tmp_path):
-    """with_token(**added) -> a random model whose tokenizer alone knows one more token."""
-
-    def make(**added):
-        from transformers import AutoTokenizer
-
-        folder = save_random_model("llama", tmp_path / "llama")
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        tokenizer.add_special_tokens(added)
-        tokenizer.save_pretrained(folder)
-        assert len(tokenizer) > load(folder).get_input_embeddings().weight.shape[0]
-        return folder
-
-    return make
-
-
-def test_a_token_without_embedding_is_told_before_sampling(ppo, with_token, tmp_path, capsys):
+def test_a_token_without_embedding_is_told_before_sampling(ppo, tmp_path, capsys):
+    model = save_random_model("llama", tmp_path / "llama")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<sum>"]})
+    tokenizer.save_pretrained(model)
     (tmp_path / "data.jsonl").write_text('{"prompt": "<sum>1+1="}\n' * 4)
     (tmp_path / "rewards.py").write_text(REWARD)
-    flags = [f"--data={tmp_path / 'data.jsonl'}", f"--reward={tmp_path / 'rewards.py'}:vowels"]
-    model = with_token(additional_special_tokens=["<sum>"])
-    assert ppo.main([f"--model={model}", *flags, f"--output_dir={tmp_path / 'run'}", "--batch_size=4"]) == 2
-    evaluated = [f"--task=reward:{tmp_path / 'rewards.py'}:vowels", f"--output_dir={tmp_path / 'evaluation'}"]
-    assert load_script("evaluation").main([f"--model={model}", *flags[:1], *evaluated, "--max_new_tokens=8"]) == 2
+    flags = [f"--model={model}", f"--data={tmp_path / 'data.jsonl'}", f"--reward={tmp_path / 'rewards.py'}:vowels"]
+    assert ppo.main([*flags, f"--output_dir={tmp_path / 'run'}", "--batch_size=4"]) == 2
     said = capsys.readouterr().err
-    assert said.count("one was added to the tokenizer alone") == 2 == said.count("resize_token_embeddings")
+    assert "one was added to the tokenizer alone" in said and "resize_token_embeddings" in said
 
 
-def test_a_pad_token_without_embedding_is_not_used(two_steps, with_token):
-    two_steps(with_token(pad_token="<padding>"))
-
-
-def renamed(form: str):
-    """An edit of a model's tensors that gives them other names."""
-    return lambda w: {form.format(name): x for name, x in w.items()}
+def renamed(w: dict) -> dict:
+    return {f"_orig_mod.{name}": x for name, x in w.items()}
 
 
 def saved_by_peft(w: dict) -> dict:
@@ -188,12 +126,7 @@ def saved_by_peft(w: dict) -> dict:
 
 
 BROKEN = {  # what is wrong with a model's files -> (edit of the tensors, words of the message)
-    "torch.compile": (renamed("_orig_mod.{}"), ("21 of 21 tensors are missing", "begins with '_orig_mod.'")),
-    "torch.compile, tied": (
-        lambda w: {f"_orig_mod.{name}": x for name, x in w.items() if name != "lm_head.weight"},
-        ("21 of 21", "begins with '_orig_mod.'"),
-    ),
-    "DDP": (renamed("module.{}"), ("21 of 21", "21 others, such as module.", "begins with 'module.'")),
+    "torch.compile": (renamed, ("21 of 21 tensors are missing", "begins with '_orig_mod.'")),
     "peft": (saved_by_peft, ("21 of 21", "begins with 'base_model.model.'")),
     "no head": (
         lambda w: {name.removeprefix("model."): x for name, x in w.items() if name != "lm_head.weight"},
@@ -232,16 +165,14 @@ def test_missing_weights_are_refused(damaged, kind):
     assert all(word in str(error.value) for word in ("damaged'", "; expected ", "; try ", *words)), error.value
 
 
-@pytest.mark.parametrize("kind", ["no head", "reward model"])
-def test_a_critic_needs_no_head(damaged, kind):
-    assert load_pretrained(transformers.AutoModel, damaged(BROKEN[kind][0])).get_output_embeddings() is None
+def test_a_critic_needs_no_head(damaged):
+    model = damaged(BROKEN["reward model"][0])
+    assert load_pretrained(transformers.AutoModel, model).get_output_embeddings() is None
 
 
-@pytest.mark.parametrize(
-    "edit", [lambda w: w, lambda w: w | {"mtp.0.weight": torch.ones(2), "visual.patch.weight": torch.ones(2)}]
-)
-def test_ignored_parts_are_no_fault(damaged, edit):
-    load_pretrained(transformers.AutoModelForCausalLM, damaged(edit))
+def test_ignored_parts_are_no_fault(damaged):
+    parts = {"mtp.0.weight": torch.ones(2), "visual.patch.weight": torch.ones(2)}
+    load_pretrained(transformers.AutoModelForCausalLM, damaged(lambda w: w | parts))
 
 
 def test_tied_heads_and_buffers_need_not_be_in_the_files(tmp_path):
@@ -252,19 +183,13 @@ def test_tied_heads_and_buffers_need_not_be_in_the_files(tmp_path):
     load_pretrained(transformers.AutoModelForCausalLM, str(tmp_path))
 
 
-@pytest.mark.parametrize("program", ["ppo_train", "grpo_train", "evaluation", "merge_adapter", "prove"])
+@pytest.mark.parametrize("program", ["ppo_train", "evaluation", "merge_adapter"])
 def test_every_program_refuses_missing_weights(damaged, tmp_path, capsys, program):
-    model = damaged(BROKEN["torch.compile"][0])
-    (tmp_path / "rewards.py").write_text(REWARD)
-    data, reward = write_lines(tmp_path / "data.jsonl", [{"prompt": "1+1="}] * 8), f"{tmp_path / 'rewards.py'}:vowels"
-    if program == "prove":
-        with pytest.raises(UserError, match="21 of 21 tensors are missing"):
-            load_plainly(model)
-        return
-    flags = [f"--model={model}", f"--data={data}", f"--output_dir={tmp_path / 'out'}"]
-    flags.append(f"--task=reward:{reward}" if program == "evaluation" else f"--reward={reward}")
-    if program == "grpo_train":
-        flags += ["--per_device_train_batch_size=4", "--num_generations=4", "--gradient_accumulation_steps=1"]
+    model = damaged(renamed)
+    with pytest.raises(UserError, match="21 of 21 tensors are missing"):
+        load_plainly(model)  # as prove.py does
+    flags = [f"--model={model}", FEW[0], f"--output_dir={tmp_path / 'out'}"]
+    flags += ["--task=math"] if program == "evaluation" else []
     if program == "merge_adapter":
         base = load(save_random_model("llama", tmp_path / "base"))
         peft.get_peft_model(base, peft.LoraConfig(target_modules="all-linear")).save_pretrained(tmp_path / "adapter")
@@ -275,30 +200,22 @@ def test_every_program_refuses_missing_weights(damaged, tmp_path, capsys, progra
 
 def test_logits_that_are_not_finite_are_told(damaged, ppo, tmp_path, capsys):
     model = damaged(lambda w: w | {"model.norm.weight": w["model.norm.weight"] * float("nan")})
-    assert ppo.main([f"--model={model}", f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert ppo.main([f"--model={model}", *FEW, f"--output_dir={tmp_path / 'run'}"]) == 2
     assert "logits are not finite" in capsys.readouterr().err
 
 
-LAYOUTS = {  # files of a folder -> the model in it that the message names
-    "run": (("config.json", "checkpoints/step-000001/policy/M", "final/M"), "final"),
-    "no final": (
-        ("config.json", "checkpoints/step-000001/policy/M", "checkpoints/step-000002/policy/M"),
-        "checkpoints/step-000002/policy",
-    ),
-    "transformers": (("checkpoint-9/M", "checkpoint-10/M"), "checkpoint-10"),
-    "LoRA run": (("config.json", "final/A"), "final"),
-    "cache of the hub": (("refs/main", "snapshots/0c1d/M"), "snapshots/0c1d"),
-}
-
-
-@pytest.mark.parametrize("kind", LAYOUTS)
-def test_the_folder_of_a_run_is_told(tmp_path, kind):
-    files, model = LAYOUTS[kind]
-    names = {"M": "config.json", "A": "adapter_config.json"}
-    for file in map(tmp_path.joinpath, files):
-        file = file.with_name(names.get(file.name, file.name))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text('{"output_dir": "x"}' if file.parent == tmp_path else '{"model_type": "llama"}')
+@pytest.mark.parametrize(
+    ("files", "model"),
+    [
+        (("checkpoints/step-000001/policy", "checkpoints/step-000002/policy"), "checkpoints/step-000002/policy"),
+        (("checkpoint-9", "checkpoint-10"), "checkpoint-10"),
+        (("snapshots/0c1d",), "snapshots/0c1d"),  # the hub's cache
+    ],
+)
+def test_the_folder_of_a_run_is_told(tmp_path, files, model):
+    for file in files:
+        (tmp_path / file).mkdir(parents=True)
+        (tmp_path / file / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(UserError) as error:
         adapter_settings(str(tmp_path))
     assert str(error.value).endswith(f"try {tmp_path / model}")
@@ -313,7 +230,7 @@ def test_code_of_a_model_is_refused_without_a_question(tmp_path):
         adapter_settings(str(folder))
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "adapter_model.safetensors"])
+@pytest.mark.parametrize("file", ["model.safetensors", "adapter_model.safetensors"])
 def test_a_pointer_of_git_lfs_is_told(tmp_path, file):
     folder = Path(save_random_model("llama", tmp_path / "cloned"))
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"
@@ -328,12 +245,12 @@ def test_a_pointer_of_git_lfs_is_told(tmp_path, file):
 def test_an_architecture_that_is_no_causal_model_is_told_in_a_line(ppo, tmp_path, capsys):
     save_random_model("llama", tmp_path / "t5")
     transformers.T5Config(d_model=8, num_layers=1).save_pretrained(tmp_path / "t5")
-    assert ppo.main([f"--model={tmp_path / 't5'}", f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert ppo.main([f"--model={tmp_path / 't5'}", *FEW, f"--output_dir={tmp_path / 'run'}"]) == 2
     said = capsys.readouterr().err
     assert "T5Config'> for this kind of AutoModel: AutoModelForCausalLM" in said and len(said) < 500
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma3"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_folder_without_a_tokenizer_is_told(tmp_path, family):
     """transformers builds an empty tokenizer of some families, and raises an error for others."""
     folder = Path(save_random_model(family, tmp_path / family))
@@ -344,13 +261,11 @@ def test_a_folder_without_a_tokenizer_is_told(tmp_path, family):
         read_tokenizer(str(folder))
 
 
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [
-        *(("gpt2", True), ("Qwen/Qwen2.5-0.5B-Instruct", True), ("a/b_c.d", True), ("openai/gsm8k:main@test", True)),
-        *(("my models/Qwen 4", False), ("qwen3,", False), ("a/b/c", False), ("a--b", False), ("a/", False)),
-        *(("http://h/v1", False), ("C:/a/b", False), ("s3://b/x", False)),
-    ],
-)
-def test_names_that_could_be_on_the_hub(name, is_one):
-    assert is_hub_id(name) == is_one
+@pytest.mark.parametrize("name", ["gpt2", "Qwen/Qwen2.5-0.5B-Instruct", "a/b_c.d", "openai/gsm8k:main@test"])
+def test_names_that_could_be_on_the_hub(name):
+    assert is_hub_id(name)
+
+
+@pytest.mark.parametrize("name", ["my models/Qwen 4", "qwen3,", "a/b/c", "a--b", "a/", "http://h/v1", "C:/a/b"])
+def test_names_that_could_not(name):
+    assert not is_hub_id(name)

@@ -46,7 +46,6 @@ RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to
     "warm-up": ("ppo_train", ["--steps=4", "--critic_warmup_steps=3", "--save_every=1", "--keep_checkpoints=9"], 0.0),
     "shared critic": ("ppo_train", ["--steps=2", "--critic=shared", "--critic_warmup_steps=1", "--save_every=1"], 0.0),
     "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=2", *GROUPS, *BAND], 0.0),
-    "LoRA": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--minibatches=2", "--steps=2", *GROUPS], 0.0),
     "LoRA, seeded": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--kl_coef=0", "--steps=2", *GROUPS], 0.0),
     "rows of nothing": ("ppo_train", TRUNCATED, 0.0),
     "scored early": ("ppo_train", [*TRUNCATED, "--score_while_sampling=groups"], 0.0),
@@ -69,7 +68,6 @@ RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to
         ],
         0.0,
     ),
-    "distillation": ("on_policy_distillation", ["--objective=policy_gradient", "--minibatches=2", "--steps=2"], 0.0),
     "distillation, top k": (
         "on_policy_distillation",
         [

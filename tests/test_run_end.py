@@ -20,51 +20,44 @@ def log(rewards, std=0.3, last_std=None, **metrics) -> list[dict]:
 
 
 STEADY = [0.6, 0.5, 0.55, 0.6, 0.5, 0.52]
-EMPTY = {"rollout__length_mean": 1.0, "rollout__truncated_frac": 0.0}
+CUT = {"rollout__length_mean": 64.0, "rollout__truncated_frac": 1.0}
+BETTER = {"accuracy_interval_before": [0.4, 0.6], "accuracy_interval_after": [0.7, 0.9]}
+WORSE = {"accuracy_before": 0.6, "accuracy_interval_before": [0.5, 0.7]}
+WORSE |= {"accuracy_after": 0.0, "accuracy_interval_after": [0.0, 0.06]}
 
 
 @pytest.mark.parametrize(
-    ("rows", "summary", "clauses"),
+    ("rows", "summary", "clause"),
     [
-        (log([0.6, 0.3, 0.0, 0.0, 0.0], last_std=0.0), {}, ["the reward fell from 0.600 to its lowest, 0.000"]),
-        (
-            [*log([0.6, 0.0], last_std=None)[:1], {"step": 2, "reward/mean": 0.0, "reward/std": 0.0}],
-            {},
-            ["the reward fell"],
-        ),
-        (log(STEADY, kl__ref=[0.0, 0.1, 3.0, 4000.0, 5000.0, 4500.0]), {}, ["the KL to the reference is 4500 nats"]),
-        (log(STEADY, **EMPTY), {}, ["the policy says nothing"]),
-        (log(STEADY, optim__updates=0.0), {}, ["no update was applied"]),
-        (log(STEADY, optim__updates=[0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), {}, []),
-        (log(STEADY, rollout__length_mean=64.0, rollout__truncated_frac=1.0), {}, ["nearly every completion is cut"]),
-        (
-            log(STEADY, rollout__length_mean=64.0, rollout__truncated_frac=1.0),
-            {"accuracy_interval_before": [0.4, 0.6], "accuracy_interval_after": [0.7, 0.9]},
-            [],  # the reward reads the first line of a base model that goes on
-        ),
-        (
-            log([0.5]),
-            {
-                **{"accuracy_before": 0.6, "accuracy_interval_before": [0.5, 0.7]},
-                **{"accuracy_after": 0.0, "accuracy_interval_after": [0.0, 0.06]},
-            },
-            ["the held-out accuracy got worse, 0.6 -> 0"],
-        ),
-        (log(STEADY), {}, []),
-        (log([0.6, 0.3, 0.05, 0.0, 0.1, 0.05]), {}, []),  # low, but its completions still differ
-        (log([0.0] * 6, std=0.0), {}, []),  # never anything else
-        (log([0.0, 0.008, 0.0, 0.0, 0.0, 0.0], last_std=0.0), {}, []),  # one success by chance is no level
-        (log([0.2, 0.5, 0.9, 1.0, 1.0, 1.0], last_std=0.0), {}, []),  # solved
-        (
-            log(STEADY, rollout__length_mean=1.0, rollout__truncated_frac=0.9),
-            {},
-            [],
-        ),  # one token is all there is room for
+        (log([0.6, 0.3, 0.0, 0.0, 0.0], last_std=0.0), {}, "the reward fell from 0.600 to its lowest, 0.000"),
+        ([*log([0.6]), {"step": 2, "reward/mean": 0.0, "reward/std": 0.0}], {}, "the reward fell"),
+        (log(STEADY, kl__ref=[0.0, 0.1, 3.0, 4000.0, 5000.0, 4500.0]), {}, "the KL to the reference is 4500 nats"),
+        (log(STEADY, rollout__length_mean=1.0, rollout__truncated_frac=0.0), {}, "the policy says nothing"),
+        (log(STEADY, optim__updates=0.0), {}, "no update was applied"),
+        (log(STEADY, **CUT), {}, "nearly every completion is cut"),
+        (log([0.5]), WORSE, "the held-out accuracy got worse, 0.6 -> 0"),
     ],
 )
-def test_what_went_wrong_is_said(rows, summary, clauses):
-    found = faults_at_end(rows, summary, "--lr")
-    assert len(found) == len(clauses) and all(clause in text for clause, text in zip(clauses, found, strict=True))
+def test_what_went_wrong_is_said(rows, summary, clause):
+    [found] = faults_at_end(rows, summary, "--lr")
+    assert clause in found
+
+
+@pytest.mark.parametrize(
+    ("rows", "summary"),
+    [
+        (log(STEADY), {}),
+        (log(STEADY, optim__updates=[0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), {}),
+        (log(STEADY, **CUT), BETTER),  # the reward reads the first line of a base model that goes on
+        (log([0.6, 0.3, 0.05, 0.0, 0.1, 0.05]), {}),  # low, but its completions still differ
+        (log([0.0] * 6, std=0.0), {}),  # never anything else
+        (log([0.0, 0.008, 0.0, 0.0, 0.0, 0.0], last_std=0.0), {}),  # one success by chance is no level
+        (log([0.2, 0.5, 0.9, 1.0, 1.0, 1.0], last_std=0.0), {}),  # solved
+        (log(STEADY, rollout__length_mean=1.0, rollout__truncated_frac=0.9), {}),  # one token is all that fits
+    ],
+)
+def test_what_did_not_is_not(rows, summary):
+    assert faults_at_end(rows, summary, "--lr") == []
 
 
 @pytest.mark.parametrize(("name", "rate"), [("ppo_train", "--lr"), ("grpo_train", "--learning_rate")])

@@ -50,17 +50,12 @@ def test_a_character_that_is_never_completed_is_the_mark_that_decoding_gives(by_
     assert pieces(by_bytes, ids[:2]) == ["", "\ufffd"]
     letters = by_bytes("ab", add_special_tokens=False).input_ids
     assert pieces(by_bytes, [*ids[:2], *letters]) == ["", "", "\ufffda", "b"]
-    assert piece_lengths(by_bytes, []) == []
+    assert piece_lengths(by_bytes, []) == [] and pieces(by_bytes, [by_bytes.eos_token_id]) == [by_bytes.eos_token]
 
 
 def test_spaces_stand_where_the_whole_text_has_them(by_words):
     ids = by_words("one two twos", add_special_tokens=False).input_ids
     assert pieces(by_words, ids) == ["one", " two", " two", "s"]
-
-
-def test_special_tokens_are_text(by_bytes):
-    ids = [*by_bytes("7", add_special_tokens=False).input_ids, by_bytes.eos_token_id]
-    assert pieces(by_bytes, ids) == ["7", by_bytes.eos_token]
 
 
 def sample(ids: list[int], prompt: int = 1, **more) -> dict:

@@ -16,13 +16,10 @@ def loads(sizes: list[int], shares: list[list[int]]) -> list[int]:
     return [sum(sizes[row] for row in share) for share in shares]
 
 
-def test_the_longest_goes_first_to_whom_has_least():
+def test_the_longest_goes_first_to_whom_has_least_and_rows_of_one_kind_stay_together():
     assert dealt([7, 5, 4, 3, 1], [0, 1, 2, 3, 4], 2) == [[0, 3], [1, 2, 4]]  # 7; 5, 4; 7 + 3; 9 + 1
     assert sorted(dealt([2, 2, 2], [0, 0, 0], 4)) == [[], [0], [1], [2]]
     assert dealt([], [], 3) == [[], [], []]
-
-
-def test_rows_of_one_kind_stay_together_where_that_is_even():
     assert dealt([5, 5, 5, 5, 5, 5, 5, 5], [0, 1, 0, 1, 2, 2, 3, 3], 2) == [[0, 2, 4, 5], [1, 3, 6, 7]]
     shares = dealt([5] * 12, [0] * 4 + [1] * 4 + [2] * 4, 2)  # three of a size: one of them is split
     assert loads([5] * 12, shares) == [30, 30]

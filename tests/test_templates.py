@@ -2,12 +2,13 @@
 
 import ast
 import contextlib
-import copy
 import dataclasses
+import inspect
 import json
 import math
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -43,7 +44,8 @@ from parts.data.prompts import encode_prompt
 NAMES = ("ppo", "grpo", "distillation")
 ALL = (*NAMES, "multi_turn")
 PATHS = {name: ROOT / "templates" / f"{name}.py" for name in ALL}
-ppo, grpo, distillation = (load_module(PATHS[name], f"template_{name}") for name in NAMES)
+PAGES = {name: load_module(PATHS[name], f"template_{name}") for name in ALL}
+ppo, grpo, distillation, multi_turn = PAGES.values()
 script = load_script("ppo_train")
 new_trainer = load_script("new_trainer")
 REWARD = """def reward(prompt, completion, answer) -> float:
@@ -58,7 +60,6 @@ def batch(prompts, completions, answer, **columns) -> list:
 
 
 def broken(prompt, completion, answer): return 1 / 0
-def endless(prompt, completion): return float("nan")
 def vast(prompt, completion): return 1e39
 def short(completions, **columns): return [0.0]
 """
@@ -67,30 +68,12 @@ def short(completions, **columns): return [0.0]
 # ------------------------------------------------------------------------------------------------ the scripts' numbers
 
 
-def body(path, name: str) -> str:
+def body(module, name: str) -> str:
     """The arguments and statements of a function, without docstring and imports."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            docstring = ast.get_docstring(node) is not None
-            statements = [n for n in node.body[docstring:] if not isinstance(n, ast.Import)]
-            return ast.dump(node.args) + "".join(map(ast.dump, statements))
-    raise AssertionError(f"{path.name} has no {name}")
-
-
-@pytest.mark.parametrize("name", ["gae", "value_loss"])
-def test_a_function_that_the_script_has_too_is_the_same(name):
-    assert body(PATHS["ppo"], name) == body(ROOT / "scripts" / "ppo_train.py", name)
-
-
-@pytest.mark.parametrize("dual_clip", [0.0, 3.0])
-def test_the_policy_loss_is_the_scripts_at_extremes_too(dual_clip):
-    torch.manual_seed(0)
-    logprobs, old, advantages = torch.randn(3, 6, 9) * torch.tensor([3.0, 3.0, 1.0])[:, None, None]
-    logprobs[0, 0] = 50.0  # bounded
-    expected = script.policy_loss(logprobs, old, advantages, 0.2, 0.3, dual_clip)
-    found = [ppo.policy_loss(logprobs, old, advantages, 0.2, 0.3, dual_clip)]
-    found += [grpo.policy_loss(logprobs, old, advantages, 0.2, 0.3)] * (not dual_clip)
-    assert all(torch.equal(x, y) for got in found for x, y in zip(got, expected, strict=True))
+    [node] = ast.parse(inspect.getsource(getattr(module, name))).body
+    docstring = ast.get_docstring(node) is not None
+    statements = [n for n in node.body[docstring:] if not isinstance(n, ast.Import)]
+    return ast.dump(node.args) + "".join(map(ast.dump, statements))
 
 
 OF_GROUPS = "group_advantages policy_loss load_models make_experience accumulate_gradients update"
@@ -110,7 +93,7 @@ COMMON = {
 
 @pytest.mark.parametrize("name", COMMON)
 def test_what_the_templates_share_is_the_same(name):
-    assert len({body(PATHS[template], name) for template in COMMON[name]}) == 1
+    assert len({body(PAGES[template], name) for template in COMMON[name]}) == 1
 
 
 @pytest.fixture
@@ -147,54 +130,12 @@ def batch(models):
     return made | {"scores": torch.tensor([1.0, 0.0, 0.5, 2.0])}
 
 
-def gradients(*networks):
-    """Every gradient as one vector; clears them."""
-    found = torch.cat([p.grad.flatten() for n in networks for p in n.parameters() if p.grad is not None])
-    for network in networks:
-        network.zero_grad(set_to_none=True)
-    return found
-
-
-def assert_same(got, expected) -> None:
-    """Two gradients differ by 1e-9 of their length at most."""
-    assert (got - expected).norm() <= 1e-9 * expected.norm() and expected.abs().max() > 1e-3
-
-
-def per_token(batch) -> dict:
-    """The batch as the script has it: without scores."""
-    return {name: x for name, x in batch.items() if x.dim() == 2}
-
-
-def scripts_models(m, with_critic: bool = True):
-    """The template's networks as the script holds them."""
-    critic = torch.nn.Module() if with_critic else None
-    if critic:
-        critic.backbone, critic.head = m.critic.model, m.critic.lm_head
-    return script.Models(m.policy, critic, m.reference, m.tokenizer, m.eos_ids, m.pad_id, torch.device("cpu"))
-
-
-@pytest.mark.parametrize("pieces", [1, 4])
-def test_an_update_of_ppo_is_the_scripts(models, batch, pieces):
-    mask = batch["response_mask"]
-    batch |= {name: torch.randn(4, 10) * mask for name in ("values", "advantages", "returns")}
-    settings = ppo.Config(model="", data="", reward="", micro_batch=4 // pieces, temperature=0.7)
-    theirs = script.Config(temperature=0.7, precision="fp32")
-    sums = script.accumulate_gradients(
-        theirs, scripts_models(models), per_token(batch), range(4), torch.amp.GradScaler(enabled=False)
-    )
-    expected = gradients(models.policy, models.critic)
-    got = ppo.accumulate_gradients(settings, models, batch, torch.arange(4))
-    assert_same(gradients(models.policy, models.critic), expected)
-    names = ("value/loss", "policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
-    torch.testing.assert_close(got, torch.stack([sums.values[name] for name in names]), rtol=1e-8, atol=1e-9)
-
-
 def test_equal_scores_have_no_advantage_whatever_rounding_says_and_groups_of_one_end_the_run():
     # torch.mean of eight 1.2 is 1.1999999: beside a deviation of 1e-7 and the 1e-6 that is an advantage of 0.1
     for size in range(2, 65):
         for score in (0.1, 0.7, 1.2, 1.3, 123.456):
             assert not grpo.group_advantages(torch.full((2 * size,), score), size).any(), (size, score)
-    with pytest.raises(SystemExit, match="got --group_size 1, where every advantage is 0; expected 2 or more"):
+    with pytest.raises(SystemExit, match="got --group_size 1, where every advantage is 0"):
         grpo.group_advantages(torch.tensor([1.0, 0.0]), 1)
 
 
@@ -207,21 +148,10 @@ def test_scores_that_do_not_apply_take_no_part_in_their_group():
     assert not advantages[[0, 3]].any() and not advantages[4:].any()
 
 
-@pytest.mark.parametrize("name", ["grpo", "multi_turn", "ppo"])
+@pytest.mark.parametrize("name", ["grpo", "ppo"])
 def test_a_reward_that_never_applies_ends_the_run(name):
-    page = load_module(PATHS[name], f"never_{name}")
     with pytest.raises(SystemExit, match="the reward gave None for all completions of a step; expected numbers"):
-        page.make_experience(None, None, {"scores": torch.full((4,), math.nan)})
-
-
-def test_a_reward_that_never_applies_leaves_distillation_without_a_mean(monkeypatch):
-    batch = {"input_ids": torch.tensor([[5, 6, 2]]), "response_mask": torch.tensor([[0, 1, 1]])}
-    monkeypatch.setattr(distillation, "generate", lambda *_: batch)
-    models = SimpleNamespace(eos_ids=[2], tokenizer=SimpleNamespace(decode=str))
-    row = {"prompt_ids": [5], "columns": {"prompt": "a"}}
-    _, samples, metrics = distillation.rollout(None, models, lambda rows, texts: [None], [row])
-    assert samples == [{"prompt": "a", "completion": "[6]", "score": None}]
-    assert metrics["rollout/length_mean"] == 2 and not any(name.startswith("reward/") for name in metrics)
+        PAGES[name].make_experience(None, None, {"scores": torch.full((4,), math.nan)})
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -236,7 +166,7 @@ def test_a_reward_that_sometimes_does_not_apply(name, folder, train):
         "        COUNT[0] += 1\n        return None if COUNT[0] % 3 else 1.0\n"
     )
     pays = ["--environment", "some.py:Game"] if name == "multi_turn" else ["--reward", "some.py:reward"]
-    train(name, *pays, "--eval_data", "test.jsonl")
+    train(name, *pays, "--eval_data", "test.jsonl", "--steps", "1", "--max_new_tokens", "6")
     assert all(math.isfinite(x) for row in read_lines(folder / "out" / "metrics.jsonl") for x in row.values())
     scores = [row["score"] for row in read_lines(folder / "out" / "samples.jsonl")]
     assert None in scores and any(scores)
@@ -246,11 +176,8 @@ CLIPS = {"clip_eps_low": 0.1, "clip_eps_high": 0.15, "max_new_tokens": 16}
 KL = {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "k3_ratio"}
 OF_THE_SCRIPT = {  # ppo_train.py's settings for grpo.py, and for what a change makes of it
     "": {"algorithm": "grpo"},
-    "token_mean": {"algorithm": "grpo", "aggregation": "token_mean"},
     "dr_grpo": {"algorithm": "dr_grpo"},
-    "rloo": {"algorithm": "rloo", "aggregation": "seq_mean_token_mean"},
     "gspo": {"algorithm": "gspo"},
-    "kl": {"algorithm": "grpo", **KL},
     "kl gspo": {"algorithm": "gspo", **KL},
     "kl rloo token_mean": {"algorithm": "rloo", "aggregation": "token_mean", **KL},
 }
@@ -267,32 +194,26 @@ def changed(kind: str, names: str, folder):
 
 @pytest.mark.parametrize("change", OF_THE_SCRIPT)
 def test_an_update_of_grpo_is_that_of_the_scripts_algorithm(change, models, batch, tmp_path):
+    """Selfcheck compares the pages themselves, and each change, with definitions of its own."""
     mine = changed("grpo", change, tmp_path)
-    of_the_script = {"kl_coef": 0.0} | OF_THE_SCRIPT[change]
-    theirs = script.Config(**of_the_script, **CLIPS, group_size=2, precision="fp32")
+    theirs = script.Config(**{"kl_coef": 0.0} | OF_THE_SCRIPT[change], **CLIPS, group_size=2, precision="fp32")
     groups = torch.tensor([0, 0, 1, 1])
     advantages = script.ADVANTAGES[theirs.advantage](scores=batch["scores"], groups=groups, config=theirs)
     torch.testing.assert_close(mine.group_advantages(batch["scores"], 2), advantages, rtol=1e-8, atol=1e-9)
     batch["advantages"] = advantages[:, None] * batch["response_mask"]
-    held = scripts_models(models, with_critic=False)
+    m, per_token = models, {name: x for name, x in batch.items() if x.dim() == 2}
+    held = script.Models(m.policy, None, m.reference, m.tokenizer, m.eos_ids, m.pad_id, torch.device("cpu"))
     scaler = torch.amp.GradScaler(enabled=False)
-    sums = script.accumulate_gradients(theirs, held, per_token(batch), range(4), scaler)
-    expected = gradients(models.policy)
+    sums = script.accumulate_gradients(theirs, held, per_token, range(4), scaler).values
+    expected = torch.cat([p.grad.flatten() for p in m.policy.parameters()])
+    m.policy.zero_grad(set_to_none=True)
     own = {"kl_coef": 0.3} if "kl" in change else {}
     settings = mine.Config(model="", data="", reward="", micro_batch=2, group_size=2, **CLIPS, **own)
-    got = mine.accumulate_gradients(settings, models, batch, torch.arange(4))
-    assert_same(gradients(models.policy), expected)
+    measured = mine.accumulate_gradients(settings, models, batch, torch.arange(4))
+    got = torch.cat([p.grad.flatten() for p in m.policy.parameters()])
+    assert (got - expected).norm() <= 1e-9 * expected.norm() and expected.abs().max() > 1e-3
     names = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
-    torch.testing.assert_close(got[:4], torch.stack([sums.values[name] for name in names]), rtol=1e-8, atol=1e-9)
-
-
-def test_cispo_counts_the_weights_that_its_own_bound_changed(models, batch, tmp_path):
-    batch |= {name: torch.randn(4, 10) * batch["response_mask"] for name in ("values", "advantages", "returns")}
-    batch["old_logprobs"] = batch["rollout_logprobs"] - torch.linspace(0, 3, 10) * batch["response_mask"]
-    mine = changed("ppo", "cispo", tmp_path)
-    got = mine.accumulate_gradients(mine.Config(model="", data="", reward=""), models, batch, torch.arange(4))
-    mask = batch["response_mask"].double()
-    assert got[2].item() == pytest.approx((mask * (torch.linspace(0, 3, 10) > math.log(5))).sum() / mask.sum())
+    torch.testing.assert_close(measured[:4], torch.stack([sums[name] for name in names]), rtol=1e-8, atol=1e-9)
 
 
 def test_the_forward_kl_is_trained_and_the_reverse_one_evaluated(tmp_path):
@@ -321,63 +242,7 @@ def test_a_cost_is_charged_in_training_and_not_in_evaluations(kind, change, tmp_
     assert all(sample["score"] < 1 for sample in trained) and all(sample["score"] == 1 for sample in evaluated)
 
 
-def test_experience_of_ppo_is_the_scripts(models, batch):
-    settings = ppo.Config(model="", data="", reward="", kl_coef=0.05, micro_batch=3)
-    got = ppo.make_experience(settings, models, batch)
-    theirs, m = script.Config(kl_coef=0.05, precision="fp32"), scripts_models(models)
-    mask = batch["response_mask"]
-    with torch.no_grad():
-        known = script.frozen_outputs(theirs, m, per_token(batch), ["old_logprobs", "values"])
-    rewards = script.shape_rewards(
-        batch["scores"], script.kl_estimate(known["old_logprobs"], known["ref_logprobs"], "k1"), mask, 0.05
-    )
-    advantages, returns = script.gae(rewards, known["values"], mask, 1.0, 0.95)
-    known |= {"advantages": script.masked_whiten(advantages, mask), "returns": returns}
-    for name, x in known.items():
-        torch.testing.assert_close(got[name], x, rtol=1e-8, atol=1e-9, msg=name)
-    for p in (*models.policy.parameters(), *models.critic.parameters()):
-        p.requires_grad_(True)
-    optimizer = torch.optim.SGD([{"params": [*n.parameters()]} for n in (models.policy, models.critic)], lr=0.0)
-    metrics = ppo.update(settings, models, optimizer, got, step=1)
-    expected = script.explained_variance(known["values"], returns, mask)
-    assert metrics["value/explained_variance"] == pytest.approx(expected, abs=1e-8)
-
-
-def test_two_epochs_of_grpo_are_two_updates_and_in_the_second_the_clip_acts(models, batch):
-    batch["advantages"] = torch.tensor([1.0, -1.0, 0.5, -0.5])[:, None] * batch["response_mask"]
-    batch["old_logprobs"] = batch["rollout_logprobs"]
-    settings = grpo.Config(model="", data="", reward="", epochs=2, minibatches=3)  # four rows make two chunks of two
-    start = copy.deepcopy(models.policy.state_dict())
-    torch.manual_seed(3)
-    sizes, seen = [], []
-    optimizer = torch.optim.SGD(models.policy.parameters(), lr=1.0)
-    for rows in [rows for _ in range(2) for rows in torch.randperm(4).chunk(3)]:
-        seen.append(grpo.accumulate_gradients(settings, models, batch, rows))
-        torch.nn.utils.clip_grad_norm_(models.policy.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        sizes.append(len(rows))
-    expected = torch.cat([p.detach().flatten().clone() for p in models.policy.parameters()])
-    models.policy.load_state_dict(start)
-    torch.manual_seed(3)
-    metrics = grpo.update(settings, models, torch.optim.SGD(models.policy.parameters(), lr=1.0), batch, step=1)
-    assert sizes == [2] * 4
-    assert_same(torch.cat([p.detach().flatten() for p in models.policy.parameters()]), expected)
-    mean = torch.stack(seen).mean(0)  # loss, clipped, entropy, KL of old and new
-    assert metrics["policy/loss"] == pytest.approx(mean[0].item()) and mean[1] > 0 and seen[0][1] == 0
-    assert metrics["policy/clip_frac"] == pytest.approx(mean[1].item()) and metrics["kl/approx"] > 0
-
-
-DISTILLATION = {"model": "", "data": "", "reward": "", "teacher": "", "temperature": 0.7}
-
-
-def for_distillation(models, batch):
-    """The same networks with a teacher in place of the reference, and a sampler that agrees at the temperature."""
-    models.teacher = models.reference
-    batch["rollout_logprobs"] = ppo.token_logprobs(SimpleNamespace(temperature=0.7), models.policy, batch)[0].detach()
-
-
-@pytest.mark.parametrize("page", [ppo, grpo, distillation], ids=NAMES)
+@pytest.mark.parametrize("page", [grpo, distillation], ids=["grpo", "distillation"])
 def test_a_pass_has_1024_tokens_at_most(page, models, monkeypatch):
     """The logits of more would fill a GPU at a vocabulary of 151,936."""
     ids, mask, sizes = torch.randint(6, 200, (5, 300)), torch.ones(5, 300, dtype=torch.long), []
@@ -394,26 +259,6 @@ def test_a_pass_has_1024_tokens_at_most(page, models, monkeypatch):
         batch = page.make_experience(settings, models, batch)
     page.accumulate_gradients(settings, models, batch, torch.arange(5))
     assert set(sizes) == {3, 2}
-
-
-def test_an_update_of_distillation_is_the_definition(models, batch):
-    """Row by row, alone, without padding or chunks, from the models' own logits."""
-    for_distillation(models, batch)
-    mask, total = batch["response_mask"], 0.0
-    for i in range(4):
-        real = batch["attention_mask"][i].bool()
-        ids, own = batch["input_ids"][i, real][None], mask[i, real].bool()[1:]
-        p, q = (torch.log_softmax(n(ids).logits[0, :-1][own] / 0.7, -1) for n in (models.policy, models.teacher))
-        total = total + (p.exp() * (p - q)).sum() / mask.sum()
-    total.backward()
-    expected = gradients(models.policy)
-    settings = distillation.Config(**DISTILLATION, micro_batch=2, chunk=3)
-    got = distillation.accumulate_gradients(settings, models, batch, torch.arange(4))
-    torch.testing.assert_close(got[0] / got[2], total.detach(), rtol=1e-8, atol=1e-9)
-    assert_same(gradients(models.policy), expected)
-    with torch.no_grad():
-        again = distillation.accumulate_gradients(settings, models, batch, torch.arange(4))
-    assert torch.equal(again, got) and all(p.grad is None for p in models.policy.parameters())
 
 
 def test_generate_is_greedy_decoding_by_transformers_and_the_sampled_end_token_counts():
@@ -460,27 +305,25 @@ def test_a_prompt_that_the_model_has_no_positions_or_embedding_for_is_refused(id
         grpo.check_fits(SimpleNamespace(max_new_tokens=new), policy, rows)
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("ppo", "max_prompt_tokens"), ("multi_turn", "max_tokens")])
-def test_prompts_that_are_left_out_are_counted(kind, limit, tmp_path, capsys):
-    page = load_module(PATHS[kind], f"counts_{kind}")
-    (tmp_path / "long.jsonl").write_text("".join(json.dumps({"prompt": "1" * n}) + "\n" for n in (3, 90, 4)))
-    scored = {"environment": ""} if kind == "multi_turn" else {"reward": ""}
-    config = page.Config(model="", data="", max_new_tokens=10, **scored, **{limit: 50})
-    assert len(page.load_rows(config, AutoTokenizer.from_pretrained(TINY_LM), tmp_path / "long.jsonl")) == 2
-    assert "long.jsonl: left out 1 of 3 prompts" in capsys.readouterr().err
-
-
 def page_config(kind: str, **settings):
     """(A page, its Config with placeholders for what is required)."""
-    page = load_module(PATHS[kind], f"configured_{kind}")
+    page = PAGES[kind]
     required = [f.name for f in dataclasses.fields(page.Config) if f.default is dataclasses.MISSING]
     return page, page.Config(**dict.fromkeys(required, "none") | settings)
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("ppo", "max_prompt_tokens"), ("multi_turn", "max_tokens")])
+def test_prompts_that_are_left_out_are_counted(kind, limit, tmp_path, capsys):
+    write_lines(tmp_path / "long.jsonl", [{"prompt": "1" * n} for n in (3, 90, 4)])
+    page, config = page_config(kind, max_new_tokens=10, **{limit: 50})
+    assert len(page.load_rows(config, AutoTokenizer.from_pretrained(TINY_LM), tmp_path / "long.jsonl")) == 2
+    assert "long.jsonl: left out 1 of 3 prompts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_sampler_that_is_not_the_trainer_stops_the_run(name, models, batch):
     models.teacher, batch["rollout_logprobs"] = models.reference, 1.1 * batch["rollout_logprobs"]
-    page, settings = page_config(name, **{} if name in ("ppo", "distillation") else {"group_size": 2})
+    page, settings = page_config(name, **{"group_size": 2} if name in ("grpo", "multi_turn") else {})
     with pytest.raises(SystemExit, match="sampler and trainer differ by"):
         if name == "distillation":
             page.accumulate_gradients(settings, models, batch, torch.arange(4))
@@ -488,33 +331,21 @@ def test_a_sampler_that_is_not_the_trainer_stops_the_run(name, models, batch):
             page.make_experience(settings, models, batch)
 
 
-OF_ALL = "steps=0 temperature=0.0 lr=-1.0 lr=2.0 micro_batch=0 max_new_tokens=0 seed=-1 minutes=nan"
-OUT_OF_RANGE = {
-    "grpo": f"{OF_ALL} prompts=0 group_size=0 epochs=0 minibatches=0",
-    "ppo": f"{OF_ALL} batch_size=0 gamma=1.1 kl_coef=-0.1 vf_coef=-1.0 clip_eps_low=-0.1",
-    "distillation": f"{OF_ALL} chunk=0",
-    "multi_turn": f"{OF_ALL} max_turns=0",
+OUT_OF_RANGE = {  # check_settings is the same on all pages
+    "grpo": "steps=0 temperature=0.0 lr=-1.0 lr=2.0 micro_batch=0 seed=-1 minutes=nan group_size=0 epochs=0",
+    "ppo": "batch_size=0 gamma=1.1 kl_coef=-0.1 vf_coef=-1.0 clip_eps_low=-0.1",
+    "distillation": "chunk=0",
+    "multi_turn": "max_turns=0",
 }
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", OUT_OF_RANGE)
 def test_a_number_out_of_range_ends_a_run_before_it_begins(kind):
     for pair in OUT_OF_RANGE[kind].split():
         name, _, text = pair.partition("=")
         page, config = page_config(kind, **{name: int(text) if text.removeprefix("-").isdecimal() else float(text)})
         with pytest.raises(SystemExit, match=f"error: got --{name} {text}; expected .* or more"):
             page.train(config)
-    if kind == "ppo":  # these have a meaning at 0 and at infinity
-        zeros = dict.fromkeys(("lr", "critic_lr", "kl_coef", "dual_clip", "value_clip", "minutes"), 0.0)
-        page, config = page_config(kind, **zeros, seed=0, critic_warmup_steps=0, chat=False, clip_eps_high=math.inf)
-        page.check_settings(config)
-
-
-@pytest.mark.parametrize(("name", "value"), [("turn_baseline", "both"), ("group_size", 1)])
-def test_a_baseline_of_turns_needs_a_group_and_a_known_name(name, value, tmp_path):
-    mine = changed("multi_turn", "turn_baseline", tmp_path)
-    with pytest.raises(SystemExit, match=f"--{name} {value}.* expected 2 or more, and turn or conversation"):
-        mine.check_settings(mine.Config(model="", data="", environment="", **{name: value}))
 
 
 def test_a_column_named_step_does_not_replace_the_steps_number(folder):
@@ -528,9 +359,7 @@ def test_a_column_named_step_does_not_replace_the_steps_number(folder):
     ("file", "names", "says"),
     [
         ("out/metrics.jsonl", "", "the run's own log"),
-        ("out", "", "a folder"),
         ("second.jsonl", "loss=policy/los", "got metric_names with loss=policy/los; expected NAME=METRIC with one of"),
-        ("second.jsonl", "loss", "got metric_names with loss; expected NAME=METRIC"),
     ],
 )
 def test_a_second_log_that_cannot_be_is_refused(file, names, says, folder, tmp_path):
@@ -608,20 +437,10 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
     if name == "distillation":
         ends |= {"kl_before": metrics[0]["eval/reverse_kl"], "kl_after": metrics[-1]["eval/reverse_kl"]}
     assert json.loads((out / "result.json").read_text()) == ends
-    keys = {"reward/mean", "policy/loss", "policy/entropy", "rollout/length_mean", "optim/grad_norm", "time/rollout"}
-    keys |= {
-        "ppo": {"value/explained_variance", "value/loss", "kl/ref"},
-        "grpo": {"reward/zero_std_frac"},
-        "distillation": {"kl/teacher"},
-        "multi_turn": {"reward/zero_std_frac", "rollout/turns_mean"},
-    }[name]
+    own = {"ppo": "kl/ref", "grpo": "reward/zero_std_frac", "distillation": "kl/teacher"}
+    own["multi_turn"] = "rollout/turns_mean"
     samples, said = read_lines(out / "samples.jsonl"), "messages" if talks else "completion"
-    assert keys <= set(metrics[1]) and {"step", "prompt", "answer", said, "score"} <= set(samples[0])
-    for sample in samples if talks else ():
-        roles = [message["role"] for message in sample["messages"]]
-        assert roles in (["user", "assistant"], ["user", "assistant"] * 2)
-        assert all(message["content"] == "Wrong. Try again." for message in sample["messages"][2::2])
-        assert sample["score"] in ((0.0, 0.5) if len(roles) == 4 else (1.0,))
+    assert own[name] in metrics[1] and {"step", "prompt", "answer", said, "score"} <= set(samples[0])
     AutoModelForCausalLM.from_pretrained(out)
     loaded, original = AutoTokenizer.from_pretrained(out), AutoTokenizer.from_pretrained(TINY_LM)
     assert loaded.backend_tokenizer.to_str() == original.backend_tokenizer.to_str()
@@ -636,19 +455,6 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
     for refused in (its_model, run(name, folder)):
         assert refused.returncode == 1 and "not an earlier run, or the model's folder" in refused.stderr
     assert not (folder / "out.2").exists() and (out / "model.safetensors").is_file()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["ppo", "grpo"])
-def test_a_reward_that_fell_is_said_at_the_end(name, folder, train, capsys):
-    text = "calls = []\n\n\ndef falls(completions, **kwargs):\n    calls.append(1)\n"
-    (folder / "falls.py").write_text(f"{text}    return [1 / len(calls) ** 4] * len(completions)\n")
-    train(name, "--reward", "falls.py:falls", "--steps", "3")
-    assert "warning: the reward fell from 1.000 to 0.012; try a lower --lr" in capsys.readouterr().out
-    steady = text + "    return [1.0] * len(completions)\n"
-    (folder / "falls.py").write_text(steady)
-    train(name, "--reward", "falls.py:falls", "--steps", "3")
-    assert "warning" not in capsys.readouterr().out
 
 
 def test_distillation_measures_the_reverse_kl_of_held_out_prompts(tmp_path):
@@ -666,16 +472,15 @@ def test_distillation_measures_the_reverse_kl_of_held_out_prompts(tmp_path):
         AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / name)
     given = {name: str(tmp_path / name) for name in ("teacher", "out")} | {"model": str(tmp_path / "student")}
     given |= {"data": write_lines(tmp_path / "train.jsonl", read_lines(TRAIN_DATA)[:8]), "lr": 1e-4}
-    given |= {"steps": 1, "batch_size": 8, "max_new_tokens": 6, "temperature": 0.7, "seed": 3}
+    given |= {"steps": 1, "batch_size": 8, "max_new_tokens": 4, "temperature": 0.7, "seed": 3}
     held_out = write_lines(tmp_path / "test.jsonl", read_lines(EVAL_DATA)[:130])  # two parts
     config = distillation.Config(**given, eval_data=held_out)
     distillation.train(config)
     first, step, last = read_lines(tmp_path / "out/metrics.jsonl")
     assert set(first) == {"step", "eval/reverse_kl", "eval/rows"} == set(last) and first["eval/rows"] == 130
     result = json.loads((tmp_path / "out/result.json").read_text())
-    assert result.pop("before") is None and result.pop("after") is None
-    assert result == {"kl_before": first["eval/reverse_kl"], "kl_after": last["eval/reverse_kl"]}
-    assert result["kl_after"] < result["kl_before"]
+    kl = {"kl_before": first["eval/reverse_kl"], "kl_after": last["eval/reverse_kl"]}
+    assert result == {"before": None, "after": None, **kl} and kl["kl_after"] < kl["kl_before"]
     models = distillation.load_models(dataclasses.replace(config, model=config.out))  # the weights as saved
     rows, found = distillation.load_rows(config, models.tokenizer, config.eval_data), []
     torch.manual_seed(config.seed)
@@ -687,7 +492,7 @@ def test_distillation_measures_the_reverse_kl_of_held_out_prompts(tmp_path):
                 logits = [n(ids).logits[0, :-1][own].float() for n in (models.policy, models.teacher)]
             p, q = (torch.log_softmax(x / config.temperature, -1) for x in logits)
             found += (p.exp() * (p - q)).sum(-1).tolist()
-    assert result["kl_after"] == pytest.approx(sum(found) / len(found), rel=1e-4)
+    assert kl["kl_after"] == pytest.approx(sum(found) / len(found), rel=1e-4)
     distillation.train(dataclasses.replace(config, eval_data="", out=str(tmp_path / "plain")))
     (without,) = read_lines(tmp_path / "plain/metrics.jsonl")
     assert {k: x for k, x in step.items() if "time/" not in k}.items() <= without.items()
@@ -711,7 +516,6 @@ def test_a_string_is_a_users_turn_unless_the_flag_is_off(folder):
     ("flags", "said"),
     [
         (["--reward", "my.py:broken"], ["my.py:broken, line 12, on train.jsonl:", "ZeroDivisionError"]),
-        (["--reward", "my.py:endless"], ["my.py:endless, on train.jsonl:", "expected a finite number or None"]),
         (["--reward", "my.py:vast"], ["my.py:vast, on train.jsonl:", "expected a finite number"]),  # inf in float32
         (["--reward", "my.py:short"], ["my.py:short, on train.jsonl:", "expected a finite number or None for each"]),
         (["--reward", "my.py:missing"], ["'my.py:missing'", "expected FILE.py:function"]),
@@ -729,34 +533,28 @@ def test_a_broken_row_or_reward_is_named_by_file_and_line(folder, train, flags, 
     assert all(text in str(stopped.value) for text in said)
 
 
-def test_a_folder_that_cannot_be_is_told_without_a_traceback(folder):
-    done = run("ppo", folder, "--out", "train.jsonl/out")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "error: [Errno 20] Not a directory" in done.stderr
-
-
-FULL = """
-import torch
-
-
 def full(*_):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
 
-torch.isin = full
-"""
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--out", "train.jsonl/out"], "^error: .Errno 20. Not a directory"),
+        ([], "^error: CUDA out of memory. Tried to allocate 2 GiB; expected enough memory; try a lower"),
+    ],
+)
+def test_what_the_system_refuses_is_told_without_a_traceback(flags, says, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(torch, "isin", full)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", command("ppo", PATHS["ppo"], *flags)[1:])
+    with pytest.raises(SystemExit, match=says):
+        runpy.run_path(str(PATHS["ppo"]), run_name="__main__")
+    assert flags or (folder / "out" / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_memory_that_runs_out_is_told_without_a_traceback(name, folder):
-    (folder / "my.py").write_text(REWARD + FULL)
-    done = run(name, folder)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "error: CUDA out of memory. Tried to allocate 2 GiB; expected enough memory; try a lower" in done.stderr
-    assert (folder / "out" / "model.safetensors").exists()
-
-
-@pytest.mark.parametrize("name", ALL)
 def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, folder, train):
     pairs = [(".isfinite().all()", ".div(0).isfinite().all()")]
     (folder / "changed.py").write_text(edited(PATHS[name].read_text(), pairs))
@@ -787,7 +585,7 @@ class Game(SecondAttempt):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "number"), [*zip(ALL, ("SIGINT", "SIGTERM") * 2, strict=True)])
+@pytest.mark.parametrize(("name", "number"), [("ppo", "SIGINT"), ("multi_turn", "SIGTERM")])
 def test_a_signal_or_minutes_end_a_run_with_everything_saved(name, number, folder, train):
     train(name, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
     assert [row["step"] for row in read_lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
@@ -836,14 +634,13 @@ def test_a_listed_change_of_the_loop_can_be_made_and_runs(name, change, pairs, f
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("last", "text"), [("user", "Be brief.\n1+1=\n"), ("assistant", "Be brief.\n1+1=")])
-def test_messages_for_a_base_model_are_joined_as_by_the_scripts(name, last, text, tmp_path, capsys):
+def test_messages_for_a_base_model_are_joined_as_by_the_scripts(last, text, tmp_path, capsys):
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     tokenizer.chat_template = None
     prompt = [{"role": "system", "content": "Be brief."}, {"role": last, "content": "1+1="}]
     (tmp_path / "chats.jsonl").write_text(json.dumps({"prompt": prompt}))
     config = SimpleNamespace(chat=True, max_prompt_tokens=99)
-    [row] = load_module(PATHS[name], f"script_{name}_joins").load_rows(config, tokenizer, tmp_path / "chats.jsonl")
+    [row] = ppo.load_rows(config, tokenizer, tmp_path / "chats.jsonl")
     assert row["prompt_ids"] == tokenizer.encode(text) == encode_prompt(tokenizer, prompt)
     assert "no chat template: messages are joined by newlines" in capsys.readouterr().out

@@ -1,8 +1,8 @@
 """Rules that all trainers share: rows that count, AdamW, precision and device, files, learning rates."""
 
-import itertools
 import json
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -35,14 +35,11 @@ def test_a_new_loss_says_whether_rows_of_advantage_zero_train(monkeypatch, decla
     advantages = torch.tensor([[0.0, 0.0], [0.0, 0.5], [1.0, 1.0]])
     batch = {"loss_mask": torch.tensor([[1, 1], [0, 1], [0, 0]]), "advantages": advantages}
     assert ppo.contributing(config, batch) == rows
-
-
-def test_a_loss_that_does_not_say_it_is_refused(monkeypatch):
     with pytest.raises(TypeError, match="trains_zero_advantage"):
         ppo.PolicyLoss(anchored_loss)
     monkeypatch.setitem(ppo.LOSSES, "anchored", anchored_loss)
     with pytest.raises(ppo.UserError, match=r"registered as a plain function.*PolicyLoss"):
-        ppo.check_loss(ppo.Config(algorithm="grpo", loss="anchored"))
+        ppo.check_loss(config)
 
 
 # ------------------------------------------------------------------------------------------------ AdamW
@@ -64,37 +61,7 @@ def test_adamw_moves_small_gradients_as_far_as_torch_does():
         torch.testing.assert_close(weight.weight, expected, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("trainer", [ppo, distillation], ids=["ppo", "distillation"])
-def test_adam_settings_have_a_range(trainer):
-    for settings, told in (({"adam_beta2": 1.0}, "below 1"), ({"adam_eps": 0.0}, "more than 0")):
-        with pytest.raises(trainer.UserError, match=told):
-            trainer.check_config(trainer.Config(**settings))
-
-
-def test_trl_has_the_same_epsilon_and_beta(tmp_path):
-    args = grpo.trl_config(grpo.fill_in(grpo.Config(use_cpu=True, output_dir=str(tmp_path)), 4e5), 1)
-    assert (args.adam_epsilon, args.adam_beta2) == (1e-8, 0.999) == (ppo.Config().adam_eps, ppo.Config().adam_beta2)
-
-
-def test_no_preset_changes_a_users_reward():
-    for name in ppo.PRESETS:
-        config = ppo.Config(algorithm=name)
-        assert config.missing_eos_penalty == 0.0 and (config.overlong_share == 0.0 or name == "dapo")
-        assert verl.Config(algorithm=name).missing_eos_penalty == 0.0
-
-
 # ------------------------------------------------------------------------------------------------ learning rates
-
-
-def test_learning_rates_by_role_and_size():
-    for role, rates in {  # of all weights and of LoRA, from 50M parameters on; of both below
-        "policy": [1e-6, 1e-5, 2e-4, 2e-4],
-        "critic": [1e-5, 1e-5, 1e-3, 1e-3],
-        "student": [1e-5, 1e-4, 1e-3, 1e-3],
-        "trl_policy": [1e-6, 1e-5, 5e-4, 5e-3],
-    }.items():
-        cases = itertools.product((5e7, 4.9e7), (False, True))
-        assert [ppo.default_learning_rate(role, *case) for case in cases] == rates, role
 
 
 def test_every_trainer_takes_the_rule():
@@ -122,16 +89,14 @@ def test_precision_and_tf32_are_said_on_a_gpu(monkeypatch, capsys):
     chosen = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
-    assert ppo.Config().precision == "auto"
-    for precision, device, settled, told in (
-        ("auto", "cuda", "bf16", "precision bf16 (auto); float32 matrix products may use TF32"),
-        ("fp32", "cuda", "fp32", "precision fp32; float32 matrix products without TF32"),
-        ("auto", "cpu", "fp32", ""),
+    for precision, device, told in (
+        ("auto", "cuda", "precision bf16 (auto); float32 matrix products may use TF32"),
+        ("fp32", "cuda", "precision fp32; float32 matrix products without TF32"),
+        ("auto", "cpu", ""),
     ):
-        config = ppo.Config(precision=precision)
-        ppo.settle_precision(config, torch.device(device))
+        ppo.settle_precision(ppo.Config(precision=precision), torch.device(device))
         error = capsys.readouterr().err
-        assert config.precision == settled and (told in error if told else not error)
+        assert told in error and bool(told) == bool(error)
     assert chosen == ["high", "highest", "highest"]
 
 
@@ -157,34 +122,23 @@ class NoFloat64(TorchDispatchMode):
         return out
 
 
-def test_sampling_without_float64(monkeypatch):
-    """Distributions drawn in float32 are those in float64, and no token of probability 0 is drawn at the edge."""
+def test_a_step_and_its_draws_without_float64(monkeypatch, tmp_path):
+    """Tokens drawn in float32 are those in float64, and none of probability 0 is drawn at the edge."""
     log_probs = torch.log_softmax(torch.randn(500, 40, generator=torch.Generator().manual_seed(0)), -1)
     uniform = torch.rand(500, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    wide = ppo.inverse_cdf(log_probs, uniform)
+    wide, narrow_uniform = ppo.inverse_cdf(log_probs, uniform), uniform.float()
     assert ppo.widest_float(torch.device("mps")) == torch.float32 and ppo.widest_float(CPU) == torch.float64
-    monkeypatch.setattr(ppo, "widest_float", lambda device: torch.float32)
-    narrow_uniform = uniform.to(torch.float32)
-    with NoFloat64():
-        narrow = ppo.inverse_cdf(log_probs, narrow_uniform)
-        edge = ppo.inverse_cdf(torch.tensor([[0.5, 0.5, 0.0]]).log(), torch.ones(1))
-    assert (narrow != wide).sum() <= 1 and edge.tolist() == [1]
-
-
-def test_a_step_without_float64(monkeypatch, tmp_path):
     monkeypatch.setattr(ppo, "widest_float", lambda device: torch.float32)
     flags = ["--steps=1", "--batch_size=8", "--max_new_tokens=4", "--algorithm=clip_cov", "--group_size=4"]
     flags += ["--plot_every=0", "--save_every=0", "--eval_data=", f"--output_dir={tmp_path / 'run'}"]
     with NoFloat64():
+        narrow = ppo.inverse_cdf(log_probs, narrow_uniform)
+        edge = ppo.inverse_cdf(torch.tensor([[0.5, 0.5, 0.0]]).log(), torch.ones(1))
         assert ppo.main([*flags, f"--data={EVAL_DATA}"]) == 0
+    assert (narrow != wide).sum() <= 1 and edge.tolist() == [1]
 
 
 # ------------------------------------------------------------------------------------------------ files
-
-
-def modes(folder) -> dict:
-    """Permissions of all files below a folder."""
-    return {str(p.relative_to(folder)): p.stat().st_mode & 0o777 for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.fixture
@@ -197,22 +151,6 @@ def umask():
 
 PADDING = {"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None}
 PADDING |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
-
-
-@pytest.fixture
-def model(request, tmp_path):
-    """A copy of the embedded model whose tokenizer.json may ask for padding, and that tokenizer as it is saved."""
-    import shutil
-
-    folder = tmp_path / "model"
-    shutil.copytree(TINY_LM, folder)
-    settings = json.loads((folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps(settings | {"padding": request.param}))
-    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "expected")
-    assert json.loads((tmp_path / "expected" / "tokenizer.json").read_text())["padding"] == request.param
-    return folder, tmp_path / "expected"
-
-
 SMALL = ["--batch_size=8", "--max_new_tokens=4", "--save_every=1"]
 RUNS = {
     "ppo_train": [*SMALL, "--plot_every=1", "--report_to=tensorboard"],
@@ -223,19 +161,21 @@ RUNS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("run", "model"), [*((run, PADDING) for run in RUNS), ("grpo_train", None)], indirect=["model"], ids=str
-)
-def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask, model, tmp_path):
-    start, expected = model
-    trainer, out = load_script(run.split()[0]), tmp_path / "run"
-    data = tmp_path / "few.jsonl"
-    write_lines(data, read_lines(EVAL_DATA)[:8])
+@pytest.mark.parametrize("run", RUNS)
+def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask, tmp_path):
+    """Of a copy of the embedded model whose tokenizer.json asks for padding."""
+    start, expected, out = tmp_path / "model", tmp_path / "expected", tmp_path / "run"
+    shutil.copytree(TINY_LM, start)
+    settings = json.loads((start / "tokenizer.json").read_text())
+    (start / "tokenizer.json").write_text(json.dumps(settings | {"padding": PADDING}))
+    AutoTokenizer.from_pretrained(start).save_pretrained(expected)
+    assert json.loads((expected / "tokenizer.json").read_text())["padding"] == PADDING
+    trainer, data = load_script(run.split()[0]), write_lines(tmp_path / "few.jsonl", read_lines(EVAL_DATA)[:8])
     flags = [f"--model={start}", f"--data={data}", "--steps=1", *RUNS[run], f"--output_dir={out}"]
     flags += [f"--teacher={start}"] * (trainer is distillation)
     flags += [f"--reward={ROOT / 'examples' / 'reward_functions_library.py'}:correctness_reward"]
     assert trainer.main(flags) == 0
-    found = modes(out)
+    found = {str(p.relative_to(out)): p.stat().st_mode & 0o777 for p in out.rglob("*") if p.is_file()}
     assert any(name.endswith(".safetensors") for name in found)
     assert {name: mode for name, mode in found.items() if mode != 0o666 & ~umask} == {}
     saved = [p.parent for p in out.rglob("tokenizer.json")]
@@ -248,39 +188,13 @@ def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask
 # ------------------------------------------------------------------------------------------------ selfcheck
 
 
-def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
-    """With recomputation only its layers are in train mode; a Dropout-like module stays in eval mode."""
-    selfcheck = load_script("selfcheck")
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    config = ppo.Config(gradient_checkpointing=True, batch_size=4, max_new_tokens=4)
-    models = ppo.load_models(config, CPU)
-    seen = set()
-
-    def look(config, models, *_):
-        for network in (models.policy, models.critic.backbone):
-            for module in network.modules():
-                seen.add((isinstance(module, GradientCheckpointingLayer), module.training))
-
-    monkeypatch.setattr(ppo, "accumulate_gradients", look)
-    trainer = selfcheck.ScriptsTrainer(ppo)
-    trainer.config, trainer.models = config, models
-    trainer.gradients({})
-    assert seen == {(True, True), (False, False)}
-    assert not any(module.training for module in models.policy.modules()), "and leaves it"
-
-
-@pytest.mark.parametrize("name", ["ppo_train", "warm_start", "verl_train", "selfcheck", "selfcheck page"])
+@pytest.mark.parametrize("name", ["ppo_train", "verl_train", "selfcheck"])
 def test_data_without_a_reward_are_refused_in_the_same_words(name, tmp_path, capsys):
     (tmp_path / "own.jsonl").write_text('{"prompt": "Name a colour.", "answer": "red"}\n' * 8)
-    flags = [f"--data={tmp_path / 'own.jsonl'}", f"--eval_data={EVAL_DATA}", "--batch_size=8"]
-    script, *page = name.split()
-    if script == "selfcheck":
-        flags = [str(ROOT / ("templates/grpo.py" if page else "scripts/ppo_train.py")), *flags[:2]]
-    else:
-        flags.append(f"--output_dir={tmp_path / 'run'}")
-    flags += {"warm_start": ["--self"], "verl_train": ["--print"]}.get(script, [])
-    assert load_script(script).main(flags) == 2
+    flags = [f"--data={tmp_path / 'own.jsonl'}", f"--eval_data={EVAL_DATA}", f"--output_dir={tmp_path / 'run'}"]
+    flags += ["--batch_size=8", *(["--print"] if name == "verl_train" else [])]
+    flags = [str(ROOT / "templates" / "grpo.py"), flags[0]] if name == "selfcheck" else flags
+    assert load_script(name).main(flags) == 2
     said = "got --data without a reward; expected one that fits it; try --reward FILE.py:function"
     assert said in capsys.readouterr().err and not (tmp_path / "run").exists()
 
@@ -290,7 +204,6 @@ def test_data_without_a_reward_are_refused_in_the_same_words(name, tmp_path, cap
     [
         (TRAIN_DATA.read_text().splitlines()[5], True),
         ('{"prompt": "What is 3 + 4?"}', False),
-        ('["prompt"]', False),
         ("prompt,answer", False),
     ],
 )
@@ -306,11 +219,6 @@ def fill_by_torch(*_):
     torch.save({"x": torch.zeros(10_000)}, "/dev/full")
 
 
-def fill_by_python(*_):
-    with open("/dev/full", "wb", buffering=0) as f:
-        f.write(b"x")
-
-
 def fill_by_safetensors(*_):
     raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")  # its words
 
@@ -319,7 +227,7 @@ def fill_without_words(*_):
     raise RuntimeError from OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("fill", [fill_by_torch, fill_by_python, fill_by_safetensors, fill_without_words])
+@pytest.mark.parametrize("fill", [fill_by_torch, fill_by_safetensors, fill_without_words])
 def test_a_full_disk_is_named(fill, tmp_path, capsys):
     (tmp_path / "step-1").mkdir()
     (tmp_path / "step-1" / "state.json").write_text("{}")
@@ -341,17 +249,12 @@ def test_other_errors_are_not_taken_for_a_full_disk(tmp_path):
         ppo.write_folder(tmp_path / "x", fail)
 
 
-WRITERS = {
-    "create_reward_template": ["--task", "math", "--output", "/proc/x.py"],  # where root, too, can write nothing
+WRITERS = {  # of each way to write: where root, too, can write nothing
     "data_loader": [str(EVAL_DATA), "--out", "/proc/x.jsonl"],
     "generate_dockerfile": ["--output", "/proc/x"],
-    "new_notebook": ["--output", "/proc/x.ipynb"],
     "new_trainer": ["grpo", "/proc/x.py"],
-    "verl_train": ["--print", "--output_dir", "/proc/x"],
-    "evaluation": ["--task", "math", "--data", str(EVAL_DATA), "--limit", "2", "--output_dir", "/proc/x"],
+    "evaluation": ["--task", "math", *FEW[:1], "--limit", "2", "--output_dir", "/proc/x"],
     "ppo_train": [*FEW, "--output_dir", "/proc/x", "--steps", "1", "--batch_size", "4"],
-    "on_policy_distillation": [*FEW, "--output_dir", "/proc/x", "--teacher", str(TINY_LM), "--steps", "1"],
-    "warm_start": [*FEW, "--output_dir", "/proc/x", "--self"],
 }
 
 
