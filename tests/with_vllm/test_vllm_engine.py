@@ -2,12 +2,12 @@
 
 import dataclasses
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import vllm
-from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_helpers import prompts_of
 
@@ -57,8 +57,6 @@ def moved(first):
 
 def test_building_an_engine_leaves_the_precision_of_matrix_products(monkeypatch):
     """vLLM's GPU worker sets "highest" for the whole process; weights are loaded under its config."""
-    from types import SimpleNamespace
-
     from vllm.config import VllmConfig, get_current_vllm_config_or_none
 
     given, seen = VllmConfig(), []
@@ -84,13 +82,9 @@ def test_building_an_engine_leaves_the_precision_of_matrix_products(monkeypatch)
     assert seen == [given]
 
 
-def test_building_an_engine_moves_no_generator(first):
-    before, after = first[3]
+def test_greedy_completions_are_the_policys_own_and_building_the_engine_moved_no_generator(first, moved):
+    config, models, engine, (before, after) = first
     assert before == after, "vLLM seeds them all, and a resumed run's rewards would draw other numbers"
-
-
-def test_greedy_completions_are_the_policys_own(first, moved):
-    config, models, engine, _ = first
     moved.sync(0)
     ours = HFEngine(config, models).generate(prompts_of(models), None)
     theirs = engine.generate(prompts_of(models), None)
@@ -143,75 +137,36 @@ def test_rows_of_a_batch_are_drawn_apart_and_by_the_policys_probabilities(first)
 # ------------------------------------------------------------------------------------------------ stale weights
 
 
-def test_copied_weights_pass_and_all_are_compared(moved, capsys):
-    moved.sync(0)
-    assert "a form of its own" not in capsys.readouterr().err and moved.watch.checked == 0
-
-
-def test_a_copy_that_is_left_out_is_named(moved, monkeypatch):
-    moved.sync(0)
-    with torch.no_grad():
-        for p in moved.models.policy.parameters():
-            p += 1e-6 * torch.sign(p)  # as small as one update of AdamW at lr 1e-6
-    monkeypatch.setattr(moved.network(), "reload_weights", lambda weights_iterator: None)
-    with pytest.raises(StaleSamplerError, match=r"step 1: .* other weights than the policy's .*model\.") as error:
-        moved.sync(1)
-    assert error.value.code == 5
-
-
 @pytest.mark.parametrize(
     ("lost", "named"),
     [
         ("model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.qkv_proj.weight"),
-        ("model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight"),
         ("model.layers.0.input_layernorm.weight", "model.layers.0.input_layernorm.weight"),
         ("model.embed_tokens.weight", "model.embed_tokens.weight"),
+        ("lm_head.weight", "lm_head.weight"),  # on a CPU vLLM computes with a packed copy of its own
     ],
 )
-def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, lost, named):
+def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, capsys, lost, named):
+    """After a change as small as one update of AdamW at lr 1e-6."""
     moved.sync(0)
+    assert "a form of its own" not in capsys.readouterr().err and moved.watch.checked == 0
     moved.watch.checked = None
-    network, copy = moved.network(), moved.network().reload_weights
+    copy = moved.network().reload_weights
     alike = {lost, "lm_head.weight"} if "embed" in lost else {lost}  # tied: the later one would replace the earlier
     kept = {name: x.clone() for name, x in moved.weights() if name in alike}
     with torch.no_grad():
         for p in moved.models.policy.parameters():
-            p *= 1.001
+            p += 1e-6 * torch.sign(p)
 
     def all_but_one(weights_iterator):
         copy(weights_iterator=((name, kept.get(name, x)) for name, x in weights_iterator))
 
-    monkeypatch.setattr(network, "reload_weights", all_but_one)
-    with pytest.raises(StaleSamplerError) as error:
+    monkeypatch.setattr(moved.network(), "reload_weights", all_but_one)
+    with pytest.raises(StaleSamplerError, match=r"step 1: .* other weights than the policy's") as error:
         moved.sync(1)
     found = str(error.value).partition(" tensors: ")[2].partition(";")[0].split(", ")
     assert found[0] == named and set(found[1:]) <= {"lm_head.weight"}, "those two are one in this model"
-
-
-def test_an_output_layer_that_is_left_out_of_the_copy_is_named(moved, monkeypatch):
-    """It shares the embedding's matrix, which arrives; on a CPU vLLM computes with a packed copy of its own."""
-    copy = moved.network().reload_weights
-
-    def without_head(weights_iterator):
-        copy(weights_iterator=((name, x) for name, x in weights_iterator if name != "lm_head.weight"))
-
-    moved.sync(0)
-    moved.watch.checked = None
-    with torch.no_grad():
-        for p in moved.models.policy.parameters():
-            p *= 1.001
-    monkeypatch.setattr(moved.network(), "reload_weights", without_head)
-    with pytest.raises(StaleSamplerError, match=r"1 tensors: lm_head\.weight;"):
-        moved.sync(1)
-
-
-def test_a_temperature_that_is_applied_twice_is_noticed(moved, monkeypatch):
-    params = moved.vllm.SamplingParams
-    monkeypatch.setattr(
-        moved.vllm, "SamplingParams", lambda **given: params(**{**given, "temperature": given["temperature"] ** 2})
-    )
-    with pytest.raises(StaleSamplerError, match="log-probs differ by"):
-        moved.sync(0)
+    assert error.value.code == 5
 
 
 @pytest.fixture
@@ -290,20 +245,6 @@ def test_rows_beyond_the_tokenizer_are_not_sampled(tmp_path):
     assert logprob_gap(config, models, PADDED, outputs) < 1e-4
 
 
-def test_the_engine_has_the_adapter_that_is_gone_on_with(tmp_path):
-    base = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=torch.float32)
-    adapter = get_peft_model(base, LoraConfig(r=4, lora_alpha=12, use_rslora=True, target_modules=["q_proj", "v_proj"]))
-    adapter.save_pretrained(tmp_path)
-    config, models = loaded(model=str(tmp_path), lora_rank=4, kl_coef=0.1)
-    engine = VllmEngine(config, models)
-    with torch.no_grad():
-        for p in models.policy.parameters():
-            p += 0.1 * torch.randn_like(p) * p.requires_grad
-    engine.sync()
-    outputs = engine.generate(PADDED, np.random.default_rng(0).random((8, 24)))
-    assert logprob_gap(config, models, PADDED, outputs) < 1e-4
-
-
 # ------------------------------------------------------------------------------------------------ options
 
 
@@ -317,10 +258,8 @@ def test_options_are_read_as_vllms_command_line_reads_them():
     ("pair", "told"),
     [
         ("max_num_seq=8", "try max_num_seqs"),
-        ("max_num_seqs=many", "invalid int value"),
         ("enforce_eager=maybe", "expected true or false"),
         ("seed=3", "try --seed"),
-        ("enable_sleep_mode=true", "try a smaller --vllm_memory"),
         ("tensor_parallel_size=2", "each process has an engine of its own"),
         ("enforce_eager", "expected key=value"),
     ],

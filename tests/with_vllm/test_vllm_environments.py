@@ -18,6 +18,7 @@ from programs.ppo_train.step import accumulate_gradients, make_experience
 
 EXAMPLES = ROOT / "examples" / "environments.py"
 SIZES = {"max_prompt_tokens": 64, "max_new_tokens": 24, "max_turns": 3, "temperature": 1.3, "precision": "fp32"}
+SIZES |= {"max_conversation_tokens": 256}
 KINDS = {  # replies, and tools
     "SecondAttempt": (TINY_LM, str(EVAL_DATA)),
     "Calculator": (ASSETS / "tiny_tools_lm", str(ASSETS / "data" / "products_eval.jsonl")),
@@ -28,13 +29,7 @@ class Played:
     """Conversations of 16 rows with an environment, and what the engine was asked and said in each turn."""
 
     def __init__(self, name: str, model: str):
-        chosen = {
-            **SIZES,
-            "model": model,
-            "data": KINDS[name][1],
-            "environment": f"{EXAMPLES}:{name}",
-            "max_conversation_tokens": 256,
-        }
+        chosen = {**SIZES, "model": model, "data": KINDS[name][1], "environment": f"{EXAMPLES}:{name}"}
         self.config = Config(rollout_engine="vllm", algorithm="grpo", group_size=4, batch_size=16, **chosen)
         torch.manual_seed(0)
         self.models = load_models(self.config, torch.device("cpu"), None)
