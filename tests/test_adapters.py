@@ -317,21 +317,6 @@ def test_an_adapter_is_its_own_teacher(adapter, files):
     assert not any(x.requires_grad for x in teacher.model.parameters())
 
 
-@pytest.mark.long
-def test_a_warm_start_goes_on_from_an_adapter_and_hands_over_the_whole_model(adapter, tmp_path, capsys):
-    rows = read_lines(TRAIN_DATA)[:6]
-    write_lines(tmp_path / "data.jsonl", [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in rows])
-    flags = [f"--model={adapter}", f"--data={tmp_path / 'data.jsonl'}", f"--eval_data={EVAL_DATA}", "--epochs=1"]
-    flags += "--eval_prompts=2 --eval_samples=2 --rounds=1 --min_rounds=1 --max_new_tokens=24 --lr=1e-9".split()
-    load_script("warm_start").main([*flags, f"--output_dir={tmp_path / 'out'}"])
-    said = capsys.readouterr().err
-    policy = tmp_path / "out/rounds/round-001/policy"
-    assert policy.is_dir(), said
-    start, after = (load_file(folder / "adapter_model.safetensors") for folder in (adapter, policy))
-    assert start.keys() == after.keys(), said
-    assert all((x - start[name]).abs().max() < 1e-5 for name, x in after.items())
-
-
 def test_a_base_that_does_not_load_is_named(tmp_path):
     adapter = {"peft_type": "LORA", "base_model_name_or_path": "someone/absent"}
     (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))

@@ -25,8 +25,6 @@ from parts.networks.models import settle_precision
 from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
-from programs.warm_start.settings import Config as WarmStart
-from programs.warm_start.workshop import Teacher
 
 CPU = torch.device("cpu")
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11]] * 4
@@ -166,19 +164,6 @@ def test_a_step_longer_than_torchruns_patience_is_said(monkeypatch, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ precision
-
-
-def test_a_teacher_that_only_samples_is_frozen_in_the_precision_of_the_run():
-    class Shop:
-        config = WarmStart(teacher=str(TINY_LM), precision="bf16", device="cpu")
-        device, reward, rows = CPU, None, [{"prompt": "1+1=", "columns": {}}]
-
-        def release(self):
-            pass
-
-    policy = Teacher(Shop()).models.policy
-    assert not any(p.requires_grad for p in policy.parameters())
-    assert {m.weight.dtype for m in policy.model.layers.modules() if isinstance(m, torch.nn.Linear)} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize(

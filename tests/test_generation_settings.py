@@ -79,7 +79,6 @@ def run_of(folder, script, model, *flags):
 TRL = ["--per_device_train_batch_size=8", "--num_generations=4", "--max_completion_length=24", "--save_steps=1"]
 RUNS = {  # name: (script, flags, the folders that are saved with the settings of the model that came)
     "TRL": ("grpo_train", TRL, ["final", "checkpoints/checkpoint-1"]),
-    "TRL, LoRA": ("grpo_train", [*TRL, "--lora_rank=2", "--merge_lora"], ["final"]),
     "GRPO": ("ppo_train", "--algorithm=grpo --batch_size=16 --group_size=4 --max_new_tokens=24".split(), ["final"]),
     "distillation": (
         *("on_policy_distillation", [f"--teacher={TINY_LM}", "--batch_size=8", "--max_new_tokens=24"]),

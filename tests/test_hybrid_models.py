@@ -124,16 +124,6 @@ def test_evaluation_gives_the_completions_and_logprobs_of_the_texts(saved, famil
         assert scored[i]["logprob"] == pytest.approx(expected, abs=5e-4)
 
 
-def test_what_each_cache_can_do(saved):
-    """MiniMax keeps pads in its states when one token follows, and cannot drop rows."""
-    found = {}
-    for family in ("minimax", "qwen3_next", "falcon_h1", "mamba"):
-        config = ppo.Config(model=saved(family), kl_coef=0.0, advantage="grpo")
-        engine = ppo.HFEngine(config, ppo.load_models(config, CPU))
-        found[family] = (engine.decoding.pads, engine.decoding.leaving)
-    assert found == {"minimax": (False, False)} | dict.fromkeys(("qwen3_next", "falcon_h1", "mamba"), (True, True))
-
-
 def refused(main, flags, folder, capsys, told):
     """Asserts that a command is refused before it trains, with these words."""
     assert main([*flags, f"--output_dir={folder}"]) == 2

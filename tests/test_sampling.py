@@ -193,33 +193,18 @@ def test_rows_that_end_at_once_leave_a_group(engines, held):
     check(engine, GROUPS, found, draws)
 
 
-def test_what_holding_once_takes_and_saves(engines, held, monkeypatch):
-    engine = engines("llama")
-
-    def most(worth: int) -> int:
-        """The most that the keys and values of a layer take while rows are sampled."""
-        monkeypatch.setattr(key_cache, "WORTH_ON_CPU", worth)
-        taken, real = [], HFEngine.step
-
-        def step(self, token, mask, cache, padded):
-            pairs = [cache.layers[0].rooms or (cache.layers[0].keys, cache.layers[0].values)]
-            pairs += cache.groups.pairs[:1] if hasattr(cache, "groups") else []
-            taken.append(sum(x.nbytes for pair in pairs for x in pair))
-            return real(self, token, mask, cache, padded)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(HFEngine, "step", step)
-            engine.generate([[*range(40, 140)]] * 8, noise(1))
-        return max(taken)
-
-    column = 2 * 2 * 8 * 4  # keys and values, 2 heads of 8 numbers of 4 bytes
-    spare = key_cache.BLOCK + LIMIT  # at most, beyond the prompt
-    assert most(2**40) >= 8 * 100 * column and most(0) <= (100 + 8 * spare) * column
+def test_where_holding_once_saves_too_little(engines, held, monkeypatch):
+    engine, column = engines("llama"), 2 * 2 * 8 * 4  # keys and values, 2 heads of 8 numbers of 4 bytes
+    long = [[*range(40, 140)]] * 8
     held.clear()
-    monkeypatch.setattr(key_cache, "WORTH_ON_CPU", 7 * 100 * column)
-    engine.generate([[*range(40, 140)]] * 8, noise(1))
+    for worth, is_held in ((7 * 100 * column - 1, True), (7 * 100 * column, False)):
+        monkeypatch.setattr(key_cache, "WORTH_ON_CPU", worth)
+        engine.generate(long, noise(1))
+        assert bool(held) is is_held
+        held.clear()
+    monkeypatch.setattr(key_cache, "WORTH_ON_CPU", 0)
     engine.generate(PROMPTS[::2], noise(1)[:4])
-    assert not held, "too little, and no two alike"
+    assert not held, "no two alike"
     played(engine, turn_sampler(engine))
     assert not held, "what is kept of a conversation has its prompt in it"
 

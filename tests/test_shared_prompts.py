@@ -215,26 +215,6 @@ def test_the_last_mlp_sees_only_what_predicts_a_sampled_token(saved, given):
     assert set(seen[len(seen) // 2 :]) == {batch["input_ids"].numel()}
 
 
-def test_an_mlp_that_must_see_all_tokens_does_so(saved, capsys):
-    config = settings.Config(model=saved("llama"), **GRPO, batch_size=12)
-    loaded = models.load_models(config, CPU)
-    set_attention(loaded.policy, "sdpa")
-    mlp = loaded.policy.model.layers[-1].mlp
-    real = mlp.forward
-
-    def forward_of_many(x):
-        if x.shape[:-1].numel() < 25:
-            raise RuntimeError("too few")
-        return real(x)
-
-    mlp.forward = forward_of_many
-    assert can_share(config, loaded, loaded.policy)
-    assert "note: the last MLP of LlamaForCausalLM also runs tokens" in capsys.readouterr().err
-    assert length_that_shares(loaded.policy) == math.inf
-    with torch.no_grad():
-        predicting_states(loaded.policy, trimmed(collate(made_up_samples(), 0, CPU), torch.tensor([0, 1, 2]))[0])
-
-
 DEEP = {
     "gemma3_text": ({"sliding_window": 64}, 6),  # the sixth layer is the first that looks back at all tokens
     "mamba": ({"state_size": 4}, 2),

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import shlex
+import shutil
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -486,24 +487,15 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
     assert value != "0" or found["pass_rate"] == found["groups_with_signal"] == 0
 
 
-@pytest.mark.parametrize(
-    ("template", "prompt", "message"),
-    [
-        (TOKENIZER.chat_template, "7+5=", "24 of 24 prompts are strings, which bypass the chat template of"),
-        (None, user("7+5="), "messages are joined by newlines, as"),
-    ],
-)
-def test_a_teacher_that_reads_prompts_otherwise_is_told_early(template, prompt, message, tmp_path, capsys):
-    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    tokenizer.chat_template = template
-    AutoModelForCausalLM.from_pretrained(TINY_LM).save_pretrained(tmp_path / "teacher")
-    tokenizer.save_pretrained(tmp_path / "teacher")
-    data = write_lines(tmp_path / "train.jsonl", [row | {"prompt": prompt} for row in ROWS])
-    flags = [f"--data={data}", *SMALL, f"--teacher={tmp_path / 'teacher'}", "--dry_run"]
+def test_a_teacher_that_reads_prompts_otherwise_is_told_early(tmp_path, capsys):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(TINY_LM, teacher)
+    data = write_lines(tmp_path / "train.jsonl", [row | {"prompt": "7+5="} for row in ROWS])
+    flags = [f"--data={data}", *SMALL, f"--teacher={teacher}", "--dry_run"]
     flags += ['--chat_template_kwargs={"enable_thinkin": false}']
     assert warm.main([*flags, f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]) == 0
     said = capsys.readouterr().err
-    assert f"--teacher {tmp_path / 'teacher'}: {message} {tmp_path / 'teacher'}" in said
+    assert f"--teacher {teacher}: 24 of 24 prompts are strings, which bypass the chat template of {teacher}" in said
     assert f"{data}: the chat template of {TINY_LM} does not read enable_thinkin" in said
 
 

@@ -1,8 +1,6 @@
 """The engine of our trainers with the real vLLM: what it samples, and that weights which did not arrive are noticed."""
 
-import dataclasses
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from vllm_helpers import prompts_of
 
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError
-from parts.networks.models import unwrapped
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import OURS, VLLM_ABOVE, VLLM_OLDEST, VllmEngine, vllm_options
 from parts.sampling.sync_check import StaleSamplerError, checksums, logprob_gap, same_checksums
@@ -53,33 +50,6 @@ def moved(first):
     engine.watch.checked = None
     yield engine
     models.policy.load_state_dict(saved)
-
-
-def test_building_an_engine_leaves_the_precision_of_matrix_products(monkeypatch):
-    """vLLM's GPU worker sets "highest" for the whole process; weights are loaded under its config."""
-    from vllm.config import VllmConfig, get_current_vllm_config_or_none
-
-    given, seen = VllmConfig(), []
-
-    def make(**_):
-        torch.set_float32_matmul_precision("highest")
-        runner = SimpleNamespace(reload_weights=lambda weights_iterator: seen.append(get_current_vllm_config_or_none()))
-        worker = SimpleNamespace(driver_worker=SimpleNamespace(model_runner=runner))
-        engine = SimpleNamespace(vllm_config=given, model_executor=worker)
-        return SimpleNamespace(llm_engine=engine, reset_prefix_cache=lambda: None)
-
-    monkeypatch.setattr("vllm.LLM", make)
-    config, models = loaded()
-    unwrapped(models.policy).known_tokens = None
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        engine = VllmEngine(dataclasses.replace(config, check_sync=0), models)
-        assert torch.get_float32_matmul_precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision(before)
-    engine.sync()
-    assert seen == [given]
 
 
 def test_greedy_completions_are_the_policys_own_and_building_the_engine_moved_no_generator(first, moved):
