@@ -281,7 +281,7 @@ def test_rewards_get_every_column_as_it_is_in_the_file_and_trls_extras(ours, sma
     rows = [{"prompt": f"{n}+1=", "answer": f"{n + 1}", "mixed": n if n % 2 else "two", **columns} for n in range(6)]
     rows = [row | {"deep": {"a": [n]}} for n, row in enumerate(rows)]
     (tmp_path / "r.py").write_text(KEEP)
-    rewards = [f"--reward={small / 'rewards.py'}:slow", f"--reward={small / 'rewards.py'}:digits*0.5"]
+    rewards = [f"--reward={small / 'rewards.py'}:slow", f"--reward={small / 'rewards.py'}:noisy*0.5"]
     flags = [f"--data={write_lines(tmp_path / 'd.jsonl', rows)}", f"--reward={tmp_path / 'r.py'}:keep", *rewards]
     flags += [*SIZES, "--steps=2", "--save_steps=2"]
     code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
@@ -291,7 +291,7 @@ def test_rewards_get_every_column_as_it_is_in_the_file_and_trls_extras(ours, sma
     assert len(given) == 8 and len({row["prompt"] for row in given}) == 2 and all(row in rows for row in given)
     state = json.loads((tmp_path / "run/checkpoints/checkpoint-2/trainer_state.json").read_text())
     assert [entry["steps_seen"] for entry in state["log_history"] if "steps_seen" in entry] == [0.0, 1.0]
-    assert {"reward/slow", "reward/digits"} <= {*read_lines(tmp_path / "run/metrics.jsonl")[-1]}
+    assert {"reward/slow", "reward/noisy"} <= {*read_lines(tmp_path / "run/metrics.jsonl")[-1]}
 
 
 @pytest.mark.parametrize(

@@ -510,7 +510,7 @@ def test_rows_are_held_out_of_the_data_as_the_trainers_do(tmp_path, capsys):
     assert load_script("ppo_train").parse_config(command).hold_out == 6
     assert warm.main([f"--data={FEW_TRAIN}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
     assert "--completion_column NAME" in capsys.readouterr().err
-    assert warm.main([f"--data={data}", "--self", f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert warm.main([f"--data={FEW_TRAIN}", "--self", f"--output_dir={tmp_path / 'run'}"]) == 2
     assert "got no --eval_data" in capsys.readouterr().err
 
 
