@@ -54,7 +54,7 @@ PLANTED = {  # by name: what a trainer might do, and the fault it must give
     "in a recomputed layer": (lambda: recomputed(on_gpu(3)), "a CPU tensor [(3,)]"),
     "in a thread": (lambda: in_a_thread(lambda: on_gpu(3) * torch.ones(3)), "a CPU tensor [(3,)]"),
     "numpy without a copy": (lambda: on_gpu(3).numpy(), "numpy of a CUDA tensor"),
-    "a generator of the CPU": (
+    "the CPU's generator": (
         lambda: torch.rand(3, device="cuda", generator=torch.Generator()),
         "a generator of another",
     ),
@@ -72,9 +72,7 @@ def test_a_planted_fault_is_reported_with_its_line(name):
 def test_waits_of_the_host_are_counted_and_what_cuda_allows_is_no_fault():
     with PretendedCuda() as gpu:
         x = on_gpu(3)
-        x = (
-            x * torch.tensor(2.0) + torch.ones(3, device=x.device) + torch.zeros_like(x)
-        )  # a number of the CPU is no fault
+        x = x * torch.tensor(2.0) + torch.ones(3, device=x.device) + torch.zeros_like(x)
         x = torch.where(x > 0, x, x).gather(0, x.long() * 0)
         x = x + torch.rand(3, device="cuda", generator=torch.Generator("cuda"))
         assert gpu.waits.total() == 0

@@ -64,9 +64,8 @@ def test_two_processes_on_one_gpu_are_one(tmp_path):
     flags = [*GRPO, "--precision=fp32", "--steps=2", "--minibatches=2", "--kl_coef=0.05"]
     one = trained(tmp_path / "one", *flags)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    subprocess.run(
-        [*launch, ROOT / "tests" / "gpu" / "in_group.py", *flags, f"--output_dir={tmp_path / 'two'}"], check=True
-    )
+    launch += [ROOT / "tests" / "gpu" / "in_group.py", *flags, f"--output_dir={tmp_path / 'two'}"]
+    subprocess.run(launch, check=True)
     for a, b in zip(one, metrics(tmp_path / "two"), strict=True):
         assert b["optim/grad_norm"] == pytest.approx(a["optim/grad_norm"], rel=1e-4)
         assert b["kl/ref"] == pytest.approx(a["kl/ref"], rel=1e-4, abs=1e-7)
