@@ -113,7 +113,6 @@ def test_rows_of_a_batch_are_drawn_apart_and_by_the_policys_probabilities(first)
         ("model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.qkv_proj.weight"),
         ("model.layers.0.input_layernorm.weight", "model.layers.0.input_layernorm.weight"),
         ("model.embed_tokens.weight", "model.embed_tokens.weight"),
-        ("lm_head.weight", "lm_head.weight"),  # on a CPU vLLM computes with a packed copy of its own
     ],
 )
 def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, capsys, lost, named):
@@ -137,6 +136,23 @@ def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, capsys, lost
     found = str(error.value).partition(" tensors: ")[2].partition(";")[0].split(", ")
     assert found[0] == named and set(found[1:]) <= {"lm_head.weight"}, "those two are one in this model"
     assert error.value.code == 5
+
+
+def test_an_output_layer_that_is_left_out_of_the_copy_is_named(moved, monkeypatch):
+    """It shares the embedding's matrix, which arrives; on a CPU vLLM computes with a packed copy of its own."""
+    copy = moved.network().reload_weights
+
+    def without_head(weights_iterator):
+        copy(weights_iterator=((name, x) for name, x in weights_iterator if name != "lm_head.weight"))
+
+    moved.sync(0)
+    moved.watch.checked = None
+    with torch.no_grad():
+        for p in moved.models.policy.parameters():
+            p *= 1.001
+    monkeypatch.setattr(moved.network(), "reload_weights", without_head)
+    with pytest.raises(StaleSamplerError, match=r"1 tensors: lm_head\.weight;"):
+        moved.sync(1)
 
 
 @pytest.fixture
