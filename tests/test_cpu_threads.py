@@ -112,10 +112,8 @@ def test_idle_threads_leave_their_core_unless_the_user_says_how_they_wait(monkey
 def test_pages_say_how_idle_threads_wait_before_torch_loads():
     for page in ("ppo", "grpo", "distillation", "multi_turn", "basic_grpo_training"):
         text = (ROOT / "templates" / f"{page}.py").read_text(encoding="utf-8")
-        waits, loads = (
-            re.search(r'^os\.environ.*"GOMP_SPINCOUNT".*"1000"', text, re.M),
-            re.search(r"^import torch", text, re.M),
-        )
+        waits = re.search(r'^os\.environ\.setdefault\("GOMP_SPINCOUNT", "1000"\)', text, re.MULTILINE)
+        loads = re.search(r"^ *(import|from) (torch|transformers|datasets|trl)\b", text, re.MULTILINE)
         assert waits.start() < loads.start(), page
 
 

@@ -215,10 +215,11 @@ def test_the_last_mlp_sees_only_what_predicts_a_sampled_token(saved, given):
     assert set(seen[len(seen) // 2 :]) == {batch["input_ids"].numel()}
 
 
-DEEP = {
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
+DEEP = {  # settings of a family, and how many of its layers are probed
     "gemma3_text": ({"sliding_window": 64}, 6),  # the sixth layer is the first that looks back at all tokens
     "mamba": ({"state_size": 4}, 2),
-    "qwen3_moe": ({"num_experts": 2, "num_experts_per_tok": 1, "mlp_only_layers": [0], "moe_intermediate_size": 16}, 2),
+    "qwen3_moe": ({**EXPERTS, "mlp_only_layers": [0, 1]}, 3),
 }
 
 
