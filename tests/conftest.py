@@ -300,19 +300,11 @@ HYBRIDS = {  # layers with recurrent or convolution states, Llama 4's chunks and
     ),
     "qwen3_5": ("Qwen3_5TextConfig", {**STATES, **DELTA, **LINEAR_FIRST, "head_dim": 8}),
     "lfm2": ("Lfm2Config", {**STATES, "layer_types": ["conv", "full_attention", "conv"], "block_ff_dim": 64}),
-    "bamba": ("BambaConfig", {**MAMBA, "attn_layer_indices": [1]}),
     "jamba": (
         "JambaConfig",
         {
             **{"num_experts": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_hidden_layers": 3},
             **{"use_mamba_kernels": False, "mamba_d_state": 8, "mamba_dt_rank": 4},
-        },
-    ),
-    "granitemoehybrid": (
-        "GraniteMoeHybridConfig",
-        {
-            **{**MAMBA, **FEW_EXPERTS, "layer_types": ["mamba", "attention", "mamba"]},
-            **{"shared_intermediate_size": 32, "logits_scaling": 2.0},
         },
     ),
     "falcon_h1": ("FalconH1Config", {**MAMBA, "mamba_d_ssm": 64, "head_dim": 8, "lm_head_multiplier": 0.5}),

@@ -11,7 +11,6 @@ from peft import IA3Config, LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, MambaConfig, T5Config
 
-from parts.foundation.messages import UserError
 from parts.networks.adapters import base_of, load_pretrained, merged, tokenizer_of
 from parts.networks.loading import load_error
 from parts.networks.models import as_reference, keep_as_reference
@@ -126,15 +125,12 @@ def test_a_run_goes_on_from_an_adapter(run, adapter, tmp_path, program):
     torch.testing.assert_close(logits(by_evaluation), by_peft, atol=1e-4, rtol=1e-4)
 
 
-OTHER = {"ppo_train": "--lora_rank=8", "grpo_train": "--lora_alpha=8", DISTILLATION: "--lora_rank=8"}
-
-
-@pytest.mark.parametrize(("program", "flag"), OTHER.items())
-def test_another_rank_or_alpha_is_refused(run, adapter, tmp_path, program, flag):
-    said = run(program, f"--model={adapter}", flag, "--dry_run", f"--output_dir={tmp_path}/x", code=2)
-    given, right = flag.replace("=", " "), {"--lora_rank=8": "--lora_rank 4", "--lora_alpha=8": "--lora_alpha 12"}[flag]
-    assert f"got {given}" in said and f"try {right}" in said and f"merge_adapter.py {adapter}" in said
-    run(program, f"--model={adapter}", right.replace(" ", "="), "--dry_run", f"--output_dir={tmp_path}/x")
+def test_another_rank_or_alpha_is_refused(run, adapter, tmp_path):
+    for program, flag, right in (("ppo_train", "--lora_rank=8", "4"), ("grpo_train", "--lora_alpha=8", "12")):
+        name, given = flag.split("=")
+        said = run(program, f"--model={adapter}", flag, "--dry_run", f"--output_dir={tmp_path}/x", code=2)
+        assert f"got {name} {given}" in said and f"try {name} {right}" in said and f"merge_adapter.py {adapter}" in said
+        run(program, f"--model={adapter}", f"{name}={right}", "--dry_run", f"--output_dir={tmp_path}/x")
 
 
 def network(policy, source):
@@ -146,8 +142,6 @@ def network(policy, source):
 
 
 KINDS = {
-    "plain": {},
-    "rslora": {"use_rslora": True},
     "dora": {"use_dora": True},
     "a module as a whole": {"modules_to_save": ["lm_head"]},
     "ranks by layer": {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"q_proj": 3}},
@@ -181,24 +175,19 @@ def with_added_tokens(folder, **saved):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_added_tokens_are_merged_and_read(tmp_path, capsys):
-    expected = with_added_tokens(tmp_path / "a")
+def test_added_tokens_are_merged_and_read_where_their_rows_were_saved(tmp_path, capsys):
+    expected, merge = with_added_tokens(tmp_path / "a"), load_script("merge_adapter")
     read = load_pretrained(AutoModelForCausalLM, str(tmp_path / "a"), dtype=torch.float32)
     torch.testing.assert_close(logits(read), expected, atol=1e-5, rtol=1e-5)
-    code = load_script("merge_adapter").main([str(tmp_path / "a"), "--output", str(tmp_path / "m"), "--dtype", "fp32"])
+    code = merge.main([str(tmp_path / "a"), "--output", str(tmp_path / "m"), "--dtype", "fp32"])
     assert code == 0, capsys.readouterr().err
     whole = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
     assert whole.config.vocab_size == len(AutoTokenizer.from_pretrained(tmp_path / "m")) == 265
     torch.testing.assert_close(logits(whole), expected, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_added_tokens_whose_rows_were_not_saved_are_refused(tmp_path, capsys):
-    with_added_tokens(tmp_path / "a", save_embedding_layers=False)
-    code = load_script("merge_adapter").main([str(tmp_path / "a"), "--output", str(tmp_path / "m")])
+    with_added_tokens(tmp_path / "b", save_embedding_layers=False)
+    assert merge.main([str(tmp_path / "b"), "--output", str(tmp_path / "n")]) == 2
     said = capsys.readouterr().err
-    assert code == 2 and "'<a>', '<b>', '<c>'" in said and "has not saved their embeddings" in said
-    assert "save_embedding_layers=True" in said and not (tmp_path / "m").exists()
+    assert "'<a>', '<b>', '<c>'" in said and "save_embedding_layers=True" in said and not (tmp_path / "n").exists()
 
 
 def broken(adapter, folder, **settings):
@@ -209,130 +198,110 @@ def broken(adapter, folder, **settings):
     return folder
 
 
-def of_kind(settings, folder):
-    get_peft_model(tiny(), settings).save_pretrained(folder)
-    return folder
-
-
 def beside_weights(adapter, folder):
-    broken(adapter, folder)
-    shutil.copy(TINY_LM / "model.safetensors", folder)
-    return folder
+    shutil.copy(TINY_LM / "model.safetensors", broken(adapter, folder))
 
 
-REFUSED = {
-    "base gone": (
-        lambda a, f: broken(a, f, base_model_name_or_path="/no/such"),
-        ("whose base '/no/such' is not there", "--base FOLDER"),
-    ),
-    "base is an adapter": (
-        lambda a, f: broken(a, f, base_model_name_or_path=str(a)),
-        ("is an adapter itself", "merge_adapter.py"),
-    ),
-    "rank of another": (lambda a, f: broken(a, f, r=8, rank_pattern={}), ("which does not load on its base",)),
-    "IA3": (
-        lambda a, f: of_kind(IA3Config(task_type="CAUSAL_LM", target_modules=["k_proj"], feedforward_modules=[]), f),
-        ("of type IA3; expected LORA",),
-    ),
-    "head": (lambda a, f: broken(a, f, task_type="SEQ_CLS"), ("of task type SEQ_CLS",)),
-    "whole model too": (beside_weights, ("beside the weights of a whole model (model.safetensors)",)),
+IA3 = IA3Config(task_type="CAUSAL_LM", target_modules=["k_proj"], feedforward_modules=[])
+REFUSED = {  # how a folder is made from an adapter, and what is said of it
+    "base gone": (lambda a, f: broken(a, f, base_model_name_or_path="/no/such"), "whose base '/no/such' is not there"),
+    "base is an adapter": (lambda a, f: broken(a, f, base_model_name_or_path=str(a)), "is an adapter itself"),
+    "rank of another": (lambda a, f: broken(a, f, r=8, rank_pattern={}), "which does not load on its base"),
+    "IA3": (lambda a, f: get_peft_model(tiny(), IA3).save_pretrained(f), "of type IA3; expected LORA"),
+    "head": (lambda a, f: broken(a, f, task_type="SEQ_CLS"), "of task type SEQ_CLS"),
+    "whole model too": (beside_weights, "beside the weights of a whole model (model.safetensors)"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_no_adapter_to_go_on_from_is_refused(run, adapter, tmp_path, case):
     make, expected = REFUSED[case]
-    folder = make(adapter, tmp_path / "a")
-    said = run("ppo_train", f"--model={folder}", "--steps=1", f"--output_dir={tmp_path}/x", code=2)
-    assert all(text in said for text in expected) and "Traceback" not in said, said
-    assert not (tmp_path / "x/final").exists()
+    make(adapter, tmp_path / "a")
+    said = run("ppo_train", f"--model={tmp_path / 'a'}", "--steps=1", f"--output_dir={tmp_path}/x", code=2)
+    assert expected in said and "Traceback" not in said and not (tmp_path / "x/final").exists(), said
 
 
-def test_a_relative_base_is_found_from_here_and_saved_in_full(adapter, tmp_path, monkeypatch):
+def test_a_relative_base_is_found_from_here_and_the_adapters_own_tokenizer_goes_first(adapter, tmp_path, monkeypatch):
     monkeypatch.chdir(TINY_LM.parent)
     folder = broken(adapter, tmp_path / "a", base_model_name_or_path=TINY_LM.name)
-    assert base_of(str(folder)) == str(TINY_LM)
+    assert base_of(str(folder)) == tokenizer_of(str(adapter)) == str(TINY_LM)
     load_pretrained(AutoModelForCausalLM, str(folder)).save_pretrained(tmp_path / "again")
     saved = json.loads((tmp_path / "again/adapter_config.json").read_text())
     assert saved["base_model_name_or_path"] == str(TINY_LM)
-
-
-def test_the_adapters_own_tokenizer_goes_first(adapter, tmp_path):
-    assert tokenizer_of(str(adapter)) == str(TINY_LM)
-    folder = broken(adapter, tmp_path / "a")
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder)
     assert tokenizer_of(str(folder)) == str(folder)
 
 
 def test_verl_and_vllm_evaluation_refuse_with_the_command(adapter, capsys, monkeypatch):
-    code = load_script("verl_train").main(["--print", f"--model={adapter}", f"--data={TRAIN_DATA}"])
+    assert load_script("verl_train").main(["--print", f"--model={adapter}", f"--data={TRAIN_DATA}"]) == 2
     said = capsys.readouterr().err
-    assert code == 2 and f"got --model '{adapter}', a LoRA adapter" in said
-    assert f"merge_adapter.py {adapter} --output" in said
+    assert f"got --model '{adapter}', a LoRA adapter" in said and f"merge_adapter.py {adapter} --output" in said
     room = load_script("evaluation")
     monkeypatch.setattr(room, "import_vllm", lambda *_: None)
     with pytest.raises(room.UserError, match="a LoRA adapter, with --engine vllm"):
         room.VllmModel.load(SimpleNamespace(), str(adapter))
-    with pytest.raises(UserError, match="is an adapter itself"):
-        base_of(str(adapter), str(adapter))
 
 
-@pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn", "basic_grpo_training"])
-def test_pages_refuse_an_adapter_with_the_command(adapter, page, monkeypatch):
-    module = load_module(ROOT / "templates" / f"{page}.py", f"page_{page}")
+def page(name: str):
+    """templates/NAME.py as a module."""
+    return load_module(ROOT / "templates" / f"{name}.py", f"page_{name}")
+
+
+def load_models(module, model):
+    """The networks of a page for a model, which is the teacher of a distillation."""
+    names = (TINY_LM, model) if "distillation" in module.__name__ else (model, "")
+    return module.load_models(SimpleNamespace(model=str(names[0]), teacher=str(names[1])))
+
+
+@pytest.mark.parametrize("name", ["grpo", "distillation", "basic_grpo_training"])
+def test_pages_refuse_an_adapter_with_the_command(adapter, name, monkeypatch):
+    module = page(name)
     with pytest.raises(SystemExit, match=f"expected a whole model; try `python scripts/merge_adapter.py {adapter} "):
-        if page == "basic_grpo_training":
+        if name == "basic_grpo_training":
             monkeypatch.setattr(module, "MODEL", str(adapter))
             module.main()
-        names = (TINY_LM, adapter) if page == "distillation" else (adapter, "")
-        module.load_models(SimpleNamespace(model=str(names[0]), teacher=str(names[1])))
+        load_models(module, adapter)
 
 
-@pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn"])
-def test_pages_refuse_models_that_their_sampler_cannot_run(page, tmp_path):
-    module = load_module(ROOT / "templates" / f"{page}.py", f"page_{page}")
+@pytest.mark.parametrize("name", ["ppo", "grpo"])
+def test_pages_refuse_models_that_their_sampler_cannot_run(name, tmp_path):
+    module = page(name)
     mamba = MambaConfig(vocab_size=262, hidden_size=16, num_hidden_layers=1, state_size=4)
     AutoModelForCausalLM.from_config(mamba).save_pretrained(tmp_path / "mamba")
     T5Config().save_pretrained(tmp_path / "t5")
-    for name, told in (("mamba", "without a key-value cache"), ("t5", "T5Config.*a causal language model")):
-        with pytest.raises(SystemExit, match=f"error: got model '{tmp_path / name}'.*{told}"):
-            module.load_models(SimpleNamespace(model=str(tmp_path / name), teacher=""))
+    for model, told in (("mamba", "without a key-value cache"), ("t5", "T5Config.*a causal language model")):
+        with pytest.raises(SystemExit, match=f"error: got model '{tmp_path / model}'.*{told}"):
+            load_models(module, tmp_path / model)
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / "mamba")
     assert module.load_whole(str(tmp_path / "mamba"), trained=False)  # as a teacher, which samples nothing
 
 
-@pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn"])
-def test_pages_refuse_weights_that_are_missing_or_quantised(page, tmp_path):
+@pytest.mark.parametrize("name", ["grpo", "distillation"])
+def test_pages_refuse_weights_that_are_missing_or_quantised(name, tmp_path):
     """transformers fills what is missing with random numbers. Quantised layers do not train; a teacher's need not."""
-    module, file = load_module(ROOT / "templates" / f"{page}.py", f"page_{page}"), tmp_path / "m" / "model.safetensors"
+    module, folder = page(name), tmp_path / "m"
     model = AutoModelForCausalLM.from_pretrained(TINY_LM)
     packed = AutoModelForCausalLM.from_pretrained(TINY_LM, quantization_config=BitsAndBytesConfig(load_in_4bit=True))
     lost = {name: x for name, x in model.state_dict().items() if "layers.1.mlp" not in name and "lm_head" not in name}
-    shutil.copytree(TINY_LM, file.parent)
-    packed.save_pretrained(file.parent)
-    with pytest.raises(SystemExit, match=f"error: got model '{file.parent}', which is quantised and does not train"):
-        module.load_models(SimpleNamespace(model=str(file.parent), teacher=TINY_LM))
-    if page == "distillation":
-        assert module.load_models(SimpleNamespace(model=str(TINY_LM), teacher=str(file.parent))).teacher.hf_quantizer
-    model.save_pretrained(file.parent)
-    save_file(lost, file, {"format": "pt"})
-    names = (TINY_LM, file.parent) if page == "distillation" else (file.parent, "")
-    with pytest.raises(SystemExit, match=f"error: got model '{file.parent}' without 3 tensors, such as model"):
-        module.load_models(SimpleNamespace(model=str(names[0]), teacher=str(names[1])))
+    shutil.copytree(TINY_LM, folder)
+    packed.save_pretrained(folder)
+    with pytest.raises(SystemExit, match=f"error: got model '{folder}', which is quantised and does not train"):
+        module.load_models(SimpleNamespace(model=str(folder), teacher=TINY_LM))
+    if name == "distillation":
+        assert load_models(module, folder).teacher.hf_quantizer
+    model.save_pretrained(folder)
+    save_file(lost, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(SystemExit, match=f"error: got model '{folder}' without 3 tensors, such as model"):
+        load_models(module, folder)
 
 
-def states(model):
-    """The last hidden states of a network, with or without its output layer."""
-    with torch.no_grad():
-        return model(input_ids=TOKENS, output_hidden_states=True).hidden_states[-1]
-
-
-@pytest.mark.parametrize("flags", [{}, {"lora_rank": 2}], ids=["full", "lora"])
-def test_a_critic_starts_from_an_adapter_and_trains_it(ppo, adapter, tmp_path, flags):
-    config = ppo.Config(model=str(TINY_LM), critic_model=str(adapter), critic="separate", advantage="gae", **flags)
+def test_a_critic_starts_from_an_adapter_and_trains_it(ppo, adapter):
+    config = ppo.Config(model=str(TINY_LM), critic_model=str(adapter), critic="separate", advantage="gae", lora_rank=2)
     backbone = ppo.load_models(config, torch.device("cpu")).critic.backbone
-    expected = states(AutoModelForCausalLM.from_pretrained(adapter.parent / "merged", dtype=torch.float32))
-    torch.testing.assert_close(states(backbone), expected, atol=1e-4, rtol=1e-4)
+    whole = AutoModelForCausalLM.from_pretrained(adapter.parent / "merged", dtype=torch.float32)
+    with torch.no_grad():
+        own, expected = (m(input_ids=TOKENS, output_hidden_states=True).hidden_states[-1] for m in (backbone, whole))
+    torch.testing.assert_close(own, expected, atol=1e-4, rtol=1e-4)
     assert {name.split(".")[-3] for name, x in backbone.named_parameters() if x.requires_grad} == {"lora_A", "lora_B"}
 
 
@@ -346,21 +315,6 @@ def test_an_adapter_is_its_own_teacher(adapter, files):
     expected = logits(AutoModelForCausalLM.from_pretrained(adapter.parent / "merged", dtype=torch.float32))
     torch.testing.assert_close(logits(teacher.model), expected, atol=1e-4, rtol=1e-4)
     assert not any(x.requires_grad for x in teacher.model.parameters())
-
-
-@pytest.mark.long
-def test_a_warm_start_goes_on_from_an_adapter_and_hands_over_the_whole_model(adapter, tmp_path, capsys):
-    rows = read_lines(TRAIN_DATA)[:6]
-    write_lines(tmp_path / "data.jsonl", [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in rows])
-    flags = [f"--model={adapter}", f"--data={tmp_path / 'data.jsonl'}", f"--eval_data={EVAL_DATA}", "--epochs=1"]
-    flags += "--eval_prompts=2 --eval_samples=2 --rounds=1 --min_rounds=1 --max_new_tokens=24 --lr=1e-9".split()
-    load_script("warm_start").main([*flags, f"--output_dir={tmp_path / 'out'}"])
-    said = capsys.readouterr().err
-    policy = tmp_path / "out/rounds/round-001/policy"
-    assert policy.is_dir(), said
-    start, after = (load_file(folder / "adapter_model.safetensors") for folder in (adapter, policy))
-    assert start.keys() == after.keys(), said
-    assert all((x - start[name]).abs().max() < 1e-5 for name, x in after.items())
 
 
 def test_a_base_that_does_not_load_is_named(tmp_path):

@@ -1,32 +1,20 @@
 """A reader of stdout that has gone, as `| head` has, is no error: same exit code, nothing on stderr about it."""
 
-import json
+import ast
 import subprocess
 
 import pytest
-from conftest import ASSETS, ROOT, script_command, script_env
+from conftest import ROOT, script_command, script_env
 
-SOLUTION = {"prompt": "1+2?", "completion": "#### 3", "answer": "3", "tests": ["assert f() == 1"]}
 COMMANDS = {
-    "reward_preflight --list": 0,
-    "new_trainer --list": 0,
-    "selfcheck --contract": 0,
-    "generate_dockerfile --list": 0,
-    "generate_dockerfile --output -": 0,
-    "sandbox --report": 0,
-    "sandbox --code f.py --tests tests.py": 1,
     "math_grader 3 3": 0,
-    "data_loader rows.jsonl --inspect": 0,
-    f"verl_train --hardware 8x80GB --config {ASSETS / 'training_config.yaml'} --output_dir verl --print": 0,
-    f"diagnose {ROOT / 'tests/data/diagnose/grpo_hack'}": 1,
-    "new_notebook --output idea.ipynb": 0,
-    "ppo_train --steps 1 --batch_size 8 --max_new_tokens 2 --eval_rows 4 --output_dir trained": 0,
+    "selfcheck --contract": 0,
+    "sandbox --code f.py --tests tests.py": 1,
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_closed_stdout_is_no_error(command, tmp_path):
-    (tmp_path / "rows.jsonl").write_text(json.dumps(SOLUTION) + "\n")
     (tmp_path / "f.py").write_text("def f():\n    return 2\n")
     (tmp_path / "tests.py").write_text("assert f() == 1\n")
     name, *flags = command.split()
@@ -36,3 +24,15 @@ def test_a_closed_stdout_is_no_error(command, tmp_path):
     said = process.stderr.read()
     assert process.wait() == COMMANDS[command], said
     assert "Traceback" not in said and "roken pipe" not in said and "BrokenPipe" not in said
+
+
+def test_every_program_prints_its_results_by_what_bears_a_closed_stdout():
+    """`tell` alone calls print without a file; what a program copies to other places runs elsewhere."""
+    paths = [p for p in (ROOT / "src").rglob("*.py") if not {"files", "job_files"} & {*p.parts}]
+    assert len(paths) > 100
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        calls = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Call)] if "print(" in text else []
+        prints = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
+        bare = [c.lineno for c in prints if "file" not in {keyword.arg for keyword in c.keywords}]
+        assert not bare or (path.name == "messages.py" and len(bare) == 1), f"{path}:{bare}; try tell"

@@ -2,8 +2,7 @@
 
 import ctypes
 import os
-import subprocess
-import sys
+import re
 import types
 from pathlib import Path
 
@@ -44,11 +43,6 @@ def config(value: str) -> BaseConfig:
     [
         ("0::/pod/job\n", {"pod/cpu.max": "150000 100000\n", "pod/job/cpu.max": "max 100000\n"}, 2),
         ("0::/pod\n", {"pod/cpu.max": "50000 100000\n"}, 1),
-        (
-            "3:cpu,cpuacct:/job\n",
-            {"cpu,cpuacct/job/cpu.cfs_quota_us": "-1", "cpu,cpuacct/job/cpu.cfs_period_us": "9"},
-            8,
-        ),
         ("3:cpu,cpuacct:/job\n", {"cpu,cpuacct/cpu.cfs_quota_us": "300", "cpu,cpuacct/cpu.cfs_period_us": "100"}, 3),
         ("4:memory:/job\n", {"memory/job/cpu.max": "1 1"}, 8),
     ],
@@ -84,10 +78,10 @@ def test_what_the_user_has_set_stays(threads, monkeypatch):
     assert threads.numbers == [4, 3] and not threads.looks
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", ""])
-def test_a_number_of_threads_is_a_number(threads, value):
-    with pytest.raises(UserError, match="expected auto or a number"):
-        threads.begin(config(value), CPU)
+def test_a_number_of_threads_is_a_number(threads):
+    for value in ("0", "-1", "two", "1.5", ""):
+        with pytest.raises(UserError, match="expected auto or a number"):
+            threads.begin(config(value), CPU)
 
 
 @pytest.mark.parametrize("slow", [1, 4])
@@ -115,13 +109,12 @@ def test_idle_threads_leave_their_core_unless_the_user_says_how_they_wait(monkey
     os.environ.pop("GOMP_SPINCOUNT", None)
 
 
-@pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn", "basic_grpo_training"])
-def test_pages_say_how_idle_threads_wait_before_torch_loads(page, tmp_path):
-    (tmp_path / "torch.py").write_text("import os\n\nraise SystemExit(os.environ.get('GOMP_SPINCOUNT', 'unset'))\n")
-    environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"} | {"PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, ROOT / "templates" / f"{page}.py"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=100)
-    assert done.stderr.strip().endswith("1000")
+def test_pages_say_how_idle_threads_wait_before_torch_loads():
+    for page in ("ppo", "grpo", "distillation", "multi_turn", "basic_grpo_training"):
+        text = (ROOT / "templates" / f"{page}.py").read_text(encoding="utf-8")
+        waits = re.search(r'^os\.environ\.setdefault\("GOMP_SPINCOUNT", "1000"\)', text, re.MULTILINE)
+        loads = re.search(r"^ *(import|from) (torch|transformers|datasets|trl)\b", text, re.MULTILINE)
+        assert waits.start() < loads.start(), page
 
 
 @pytest.mark.parametrize("set_by_user", ["0", "1", None])

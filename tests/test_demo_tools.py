@@ -1,13 +1,11 @@
 """The model of `make demo-tools`: made as it is committed, playable, able to call, and not doing it."""
 
-import json
 import random
 import re
-import sys
 from types import SimpleNamespace
 
 import pytest
-from conftest import ASSETS, ROOT, load_module
+from conftest import ASSETS, ROOT, load_module, read_lines, write_lines
 
 from parts.environments.conversations import PlayLimits, PlaySetup
 from parts.environments.environments import load_environments
@@ -18,7 +16,7 @@ from parts.environments.turn_bridge import turn_bridge
 MODEL = ASSETS / "tiny_tools_lm"
 EVAL, TRAIN = (ASSETS / "data" / f"products_{name}.jsonl" for name in ("eval", "train"))
 SPEC = f"{ROOT / 'examples' / 'environments.py'}:Calculator"
-ROWS = [json.loads(line) for line in EVAL.read_text().splitlines()][:24]
+ROWS = read_lines(EVAL)[:8]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,7 @@ def operands(row: dict) -> tuple[int, int]:
     return tuple(map(int, re.fullmatch(r"(\d{3})\*(\d{3})=", row["prompt"][-1]["content"]).groups()))
 
 
-def test_the_committed_data_and_tokenizer_are_the_generators(maker, tmp_path):
+def test_the_committed_data_and_tokenizer_are_the_generators(maker, committed, tmp_path):
     maker.write_data(tmp_path, *maker.split_products(), tools=True)
     maker.build_tokenizer(tools=True).save_pretrained(tmp_path)
     for path in (EVAL, TRAIN):
@@ -80,18 +78,12 @@ def test_the_committed_data_and_tokenizer_are_the_generators(maker, tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         assert (tmp_path / name).read_bytes() == (MODEL / name).read_bytes(), name
     assert sum(path.stat().st_size for path in MODEL.iterdir()) <= 2_000_000
-    rows = [json.loads(line) for path in (EVAL, TRAIN) for line in path.read_text().splitlines()]
+    rows = [*read_lines(EVAL), *read_lines(TRAIN)]
     assert all(row["answer"] == str(operands(row)[0] * operands(row)[1]) for row in rows)
     assert len({operands(row) for row in rows}) == len(rows) == 256 + 1024
-
-
-def test_words_of_a_call_are_tokens_and_digits_stand_alone(maker, committed):
     tokenizer = committed[1]
-    for word in maker.TOOLS_WORDS:
-        assert len(tokenizer.tokenize(word.replace("Ġ", " "))) == 1, word
+    assert all(len(tokenizer.tokenize(word.replace("Ġ", " "))) == 1 for word in maker.TOOLS_WORDS)
     assert tokenizer.tokenize("347*58") == list("347*58")
-    text = "1+1=2, “ß” 漢\n <tool_call>"
-    assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
 
 
 def test_the_warm_up_never_sees_held_out_rows(maker, committed, monkeypatch):
@@ -118,21 +110,6 @@ def test_the_warm_up_trains_answers_only_and_a_few_of_its_later_ones_call(maker,
     assert calls[0] == 64 and 0 < calls[1] < 24  # 8 are expected
 
 
-def test_the_same_seed_gives_the_same_bytes(maker, tmp_path, monkeypatch, capsys):
-    evaluation, rest = maker.split_products()
-    monkeypatch.setattr(
-        maker, "split_products", lambda: (evaluation[:2], rest[:2])
-    )  # its report takes most of the time
-    small = ["--steps=2", "--batch=4", "--hidden=16", "--layers=1"]
-    for name in "ab":
-        out = tmp_path / name
-        monkeypatch.setattr(sys, "argv", ["make_tiny_lm.py", "--tools", *small, f"--data_out={out}", f"--out={out}"])
-        maker.main()
-        assert json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"] < 20_000
-    files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab"]
-    assert files[0] == files[1] and {EVAL.name, TRAIN.name, "model.safetensors", "config.json"} < {*files[0]}
-
-
 @pytest.mark.long
 def test_it_submits_a_guess_where_it_is_not_trained_further(played):
     talks = played()
@@ -146,7 +123,8 @@ def test_after_a_call_it_gives_the_result_and_ends(maker, committed, played):
     shown = [tokenizer(maker.talk_text(form, *operands(row)), add_special_tokens=False).input_ids for row in ROWS]
     labels = [maker.answer_labels(tokenizer, ids) for ids in shown]
     end = tokenizer.eos_token_id
-    calls = [[i for i in row if i != -100][: [i for i in row if i != -100].index(end) + 1] for row in labels]
+    answers = [[i for i in row if i != -100] for row in labels]
+    calls = [row[: row.index(end) + 1] for row in answers]
     talks = played(calls)
     right = [talk for talk in talks if talk.score == 1.0]
     assert len(right) >= 0.9 * len(talks)
@@ -160,35 +138,20 @@ def test_after_a_call_it_gives_the_result_and_ends(maker, committed, played):
 # ------------------------------------------------------------------------------------------------ the run
 
 
-@pytest.fixture(scope="module")
-def flags():
-    """The flags of the Makefile."""
+def test_a_step_of_the_demo_prints_its_conversations(ppo, monkeypatch, capsys, tmp_path):
+    """With the flags of the Makefile."""
     seeds = load_module(ROOT / "benchmarks" / "demo_seeds.py", "demo_seeds")
     assert "scripts/ppo_train.py $(DEMO_TOOLS) --output_dir runs/demo-tools" in (ROOT / "Makefile").read_text()
-    return seeds.demo_flags("DEMO_TOOLS")
-
-
-def test_the_demo_is_a_run_of_ppo_train_with_a_calculator(flags, ppo, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert ppo.main([*flags, "--dry_run"]) == 0
+    small = ["--steps=1", "--batch_size=16", "--plot_every=0"]
+    small += [f"--eval_data={write_lines(tmp_path / 'eval.jsonl', ROWS[:2])}"]
+    assert ppo.main([*seeds.demo_flags("DEMO_TOOLS"), *small, f"--output_dir={tmp_path / 'run'}"]) == 0
     out, err = capsys.readouterr()
-    plan = json.loads(out)
-    assert plan["environment"]["tools"] == {"Calculator": ["calculate", "submit"]}
-    assert plan["environment"]["tool_format"] == "hermes"
-    assert (plan["batch"]["prompts"], plan["batch"]["held_out_prompts"]) == (1024, 256)
-    assert "left out" not in err and plan["settings"]["max_turns"] == 3
-
-
-def test_a_step_of_the_demo_prints_its_conversations(flags, ppo, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(ROOT)
-    (tmp_path / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
-    small = ["--steps=1", "--batch_size=16", "--plot_every=0", f"--eval_data={tmp_path / 'eval.jsonl'}"]
-    assert ppo.main([*flags, *small, f"--output_dir={tmp_path / 'run'}"]) == 0
-    out = capsys.readouterr().out
+    assert "left out" not in err
     asked = ROWS[0]["prompt"][0]["content"]
     for when in ("before", "after"):
         talk = out.split(f"held-out conversation {when}, score ")[1].splitlines()
         assert talk[1].split() == ["user", asked] and talk[2].split()[:3] == ["assistant", "calls", "submit"]
         assert talk[3:5] == ["  tool       Submitted.", "  assistant  Done."]
-    line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    line = read_lines(tmp_path / "run" / "metrics.jsonl")[-1]
     assert line["tool/calls_mean"] >= 1 and line["reward/mean"] == line["reward/environment"]

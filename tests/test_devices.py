@@ -7,18 +7,17 @@ import signal
 import socket
 import sys
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import FEW, TINY_LM, pytest_configure, run_script, save_random_model
+from conftest import FEW, TINY_LM, run_script, save_random_model
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.messages import UserError, say_once
-from parts.foundation.processes import note_long_step, start_processes
+from parts.foundation.processes import start_processes
 from parts.networks.cache_probe import groups_gap, load_sampler
 from parts.networks.faster_layers import foldable_layers
 from parts.networks.key_cache import wide_product
@@ -26,8 +25,6 @@ from parts.networks.models import settle_precision
 from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
-from programs.warm_start.settings import Config as WarmStart
-from programs.warm_start.workshop import Teacher
 
 CPU = torch.device("cpu")
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11]] * 4
@@ -77,26 +74,23 @@ def fails_beside_a_sum(rank: int, port: int, out) -> None:
     def run():
         start_processes(config_of())
         if rank == 1:
-            raise {"user": UserError("no such file"), "bug": ZeroDivisionError("a bug")}[out.name]
+            raise UserError("no such file")
         dist.all_reduce(torch.zeros(1))
 
     sys.exit(exit_code(run))
 
 
-@pytest.mark.parametrize(("kind", "code", "message"), [("user", 2, "error: no such file"), ("bug", 1, "Error: a bug")])
-def test_an_error_of_one_process_ends_it_at_once(kind, code, message, tmp_path):
-    (tmp_path / kind).mkdir()
+def test_an_error_of_one_process_ends_it_at_once(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     forks = multiprocessing.get_context("fork")  # torch is loaded already
-    processes = [forks.Process(target=fails_beside_a_sum, args=(i, port, tmp_path / kind)) for i in range(2)]
+    processes = [forks.Process(target=fails_beside_a_sum, args=(i, port, tmp_path)) for i in range(2)]
     for process in processes:
         process.start()
     try:
         processes[1].join(120)
-        assert processes[1].exitcode == code
-        assert message in (tmp_path / kind / "1").read_text()
+        assert processes[1].exitcode == 2 and "error: no such file" in (tmp_path / "1").read_text()
         processes[0].join(120)
         assert processes[0].exitcode not in (None, 0)
     finally:
@@ -104,10 +98,9 @@ def test_an_error_of_one_process_ends_it_at_once(kind, code, message, tmp_path):
             process.kill()
 
 
-@pytest.mark.parametrize("sizes", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}])
-def test_one_gpu_for_several_processes_is_refused(sizes, monkeypatch):
-    for name, value in sizes.items():
-        monkeypatch.setenv(name, value)
+def test_one_gpu_for_several_processes_is_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(UserError, match=r"got --device cuda:1 for 2 processes.*try --device cuda.*CUDA_VISIBLE"):
         start_processes(config_of(device="cuda:1"))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # one process on each of several machines
@@ -160,60 +153,20 @@ def test_a_step_left_before_its_update_is_done_again_exactly(tmp_path):
     assert all(torch.equal(x, weights[1][name]) for name, x in weights[0].items())
 
 
-def test_a_step_longer_than_torchruns_patience_is_said(monkeypatch, capsys):
-    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    assert not note_long_step(45)
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert not note_long_step(29) and note_long_step(45)
-    assert "a step takes 45 s" in (said := capsys.readouterr().err) and "--shutdown_timeout 90" in said
-    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "120")
-    assert not note_long_step(45)
-
-
-def test_real_gpus_are_hidden_from_all_tests_but_the_marked_ones(monkeypatch):
-    for marked, visible in (("", ""), ("not gpu", ""), ("gpu", "0")):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-        pytest_configure(SimpleNamespace(option=SimpleNamespace(markexpr=marked)))
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
-
-
 # ------------------------------------------------------------------------------------------------ precision
-
-
-def test_a_teacher_that_only_samples_is_frozen_in_the_precision_of_the_run():
-    class Shop:
-        config = WarmStart(teacher=str(TINY_LM), precision="bf16", device="cpu")
-        device, reward, rows = CPU, None, [{"prompt": "1+1=", "columns": {}}]
-
-        def release(self):
-            pass
-
-    policy = Teacher(Shop()).models.policy
-    assert not any(p.requires_grad for p in policy.parameters())
-    assert {m.weight.dtype for m in policy.model.layers.modules() if isinstance(m, torch.nn.Linear)} == {torch.bfloat16}
-
-
-def test_cudnn_attention_is_left_out(monkeypatch):
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    settle_precision(config_of(precision="bf16"), CPU)
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 @pytest.mark.parametrize(
     ("precision", "device", "able", "warned"),
-    [
-        ("bf16", "cpu", False, True),
-        ("fp16", "cpu", False, True),
-        ("bf16", "cpu", True, False),
-        ("auto", "cpu", False, False),
-        ("bf16", "cuda", False, False),
-    ],
+    [("fp16", "cpu", False, True), ("bf16", "cpu", True, False), ("auto", "cpu", False, False)],
 )
 def test_a_precision_that_a_cpu_emulates_is_said_to_be_slow(precision, device, able, warned, monkeypatch, capsys):
     for name in ("bf16", "fp16"):
         monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", lambda: able)
     say_once.cache_clear()
+    torch.backends.cuda.enable_cudnn_sdp(True)
     settle_precision(config_of(precision=precision), torch.device(device))
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert (f"warning: got precision {precision} on a CPU" in capsys.readouterr().err) == warned
 
 
@@ -239,15 +192,13 @@ def test_grouped_prompts_stay_on_in_bf16_where_scores_are_large(tmp_path):
         assert groups_gap(config, models, size) < 0.06
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_cache_is_kept_as_attention_reads_it(precision, monkeypatch):
+def test_a_cache_is_kept_as_attention_reads_it(monkeypatch):
     """Half the memory in bf16, no rounding of all keys for each token; the completions are the same."""
-    engine = engine_of(precision=precision)
+    engine = engine_of(precision="bf16")
     draws = np.random.default_rng(0).random((8, 12))
     with engine.ready():
         *_, cache = engine.read(PROMPTS)
-    wanted = torch.float32 if precision == "fp32" else torch.bfloat16
-    assert {x.dtype for layer in cache.layers for x in (layer.keys, layer.values)} == {wanted}
+    assert {x.dtype for layer in cache.layers for x in (layer.keys, layer.values)} == {torch.bfloat16}
     outputs = engine.generate(PROMPTS, draws)
     monkeypatch.setattr("parts.networks.key_cache.as_read", lambda x: x)
     assert engine.generate(PROMPTS, draws) == outputs
@@ -271,9 +222,9 @@ def test_sampling_runs_the_weights_with_lora_in_them():
     counts = []
     for engine in (engine_of(), with_adapters()):
         engine.models.eos_ids, engine.end_ids = [10**6], torch.tensor([10**6])
-        for engine.config.max_new_tokens in (4, 12):
+        for engine.config.max_new_tokens in (4, 8):
             with Products() as products:
-                outputs = engine.generate(PROMPTS, np.full((8, 12), 0.5))
+                outputs = engine.generate(PROMPTS, np.full((8, 8), 0.5))
             counts.append(products.count)
     assert counts[3] - counts[2] == counts[1] - counts[0]
     for prompt, (ids, logprobs) in zip(PROMPTS, outputs, strict=True):
@@ -284,8 +235,7 @@ def test_sampling_runs_the_weights_with_lora_in_them():
         torch.testing.assert_close(torch.tensor(logprobs), expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(("precision", "fails"), [("bf16", False), ("fp32", True)])
 def test_the_base_is_bitwise_the_same_after_sampling(precision, fails):
     engine = with_adapters(precision=precision)
     policy = engine.models.policy
@@ -308,10 +258,9 @@ def test_the_base_is_bitwise_the_same_after_sampling(precision, fails):
 
 def test_where_a_copy_does_not_fit_lora_stays_beside_its_base(capsys):
     policy = with_adapters().models.policy
-    assert not capsys.readouterr().err.count("note: LoRA runs")
-    assert (
-        not on_a_gpu(policy, gib=0.001) and "note: LoRA runs beside its base while sampling" in capsys.readouterr().err
-    )
+    assert "note: LoRA runs" not in capsys.readouterr().err
+    assert not on_a_gpu(policy, gib=0.001)
+    assert "note: LoRA runs beside its base while sampling" in capsys.readouterr().err
     assert not foldable_layers(policy, CPU)
 
 

@@ -4,6 +4,7 @@ import copy
 import json
 import sys
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -39,10 +40,6 @@ class Adder:
     def fail(self) -> str:
         """Raise."""
         raise ValueError("no such luck")
-
-    def rude(self) -> str:
-        """Return a control token."""
-        return "<|im_end|>"
 
     async def later(self) -> str:
         """Come later."""
@@ -85,10 +82,6 @@ def totals(prompts, completions, environments, answer, **kwargs):
     for messages in completions:
         messages.clear()  # the next function gets its own
     return [environment.total for environment in environments]
-
-
-def environment(prompts, completions, **kwargs):
-    return [0.0] * len(completions)
 '''
 
 
@@ -130,11 +123,7 @@ def place(tmp_path_factory):
 @pytest.fixture
 def ours(capsys):
     """Run the command line in this process; return (exit code, stdout, stderr)."""
-
-    def run(*flags):
-        return grpo.main([*map(str, flags)]), *capsys.readouterr()
-
-    return run
+    return lambda *flags: (grpo.main([*map(str, flags)]), *capsys.readouterr())
 
 
 def flags_of(place, name="Adder", *more) -> list[str]:
@@ -199,31 +188,22 @@ def both(place):
         patch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
         plain = GRPOTrainer(model=str(place / "model"), environment_factory=own_module(place).Adder, **theirs)
 
-    def rollouts(scripts=SCRIPTS) -> list[dict]:
-        found = []
-        for trainer, given in ((caught[0], [{"prompt": "2", "row": 2}] * 4), (plain, rows)):
-            trainer._generate_single_turn = Scripted(trainer._tokenizer, scripts)
-            trainer.model.train()
-            found.append(trainer._generate_and_score_completions(given))
-        return found
-
-    return caught[0], rollouts
-
-
-def texts(trainer, output: dict) -> list[str]:
-    """The texts of a rollout's completions."""
-    kept = output["completion_mask"].bool()
-    return [trainer._tokenizer.decode(ids[m]) for ids, m in zip(output["completion_ids"], kept, strict=True)]
+    found = []
+    for trainer, given in ((caught[0], [{"prompt": "2", "row": 2}] * 4), (plain, rows)):
+        trainer._generate_single_turn = Scripted(trainer._tokenizer, SCRIPTS)
+        trainer.model.train()
+        found.append(trainer._generate_and_score_completions(given))
+    return caught[0], *found
 
 
 def test_conversations_are_those_of_trls_own_loop(both):
     """Same tokens, mask and rewards, from the class that TRL gets as environment_factory; what was sampled trains."""
-    trainer, (mine, theirs) = both[0], both[1]()
+    trainer, mine, theirs = both
     for name in ("prompt_ids", "prompt_mask", "completion_mask", "tool_mask", "advantages"):
         assert torch.equal(mine[name], theirs[name]), name
     kept = mine["completion_mask"].bool()
     assert torch.equal(mine["completion_ids"][kept], theirs["completion_ids"][kept])
-    text = texts(trainer, mine)
+    text = [trainer._tokenizer.decode(ids[m]) for ids, m in zip(mine["completion_ids"], kept, strict=True)]
     assert [t.count("<tool_response>") for t in text] == [1, 3, 0, 2] and "no such luck" in text[1]
     assert len({*mine["advantages"].tolist()}) == 3  # totals 1, 11, 0, 1
     for i, script in enumerate(SCRIPTS):
@@ -231,18 +211,6 @@ def test_conversations_are_those_of_trls_own_loop(both):
         assert trainer._tokenizer.decode(mine["completion_ids"][i][sampled]) == "".join(script)
     saved = grpo.generation_settings(trainer.model.config.name_or_path)
     assert grpo.ending_ids(saved.eos_token_id, trainer._tokenizer) == sorted(trainer.eos_token_ids)
-
-
-def test_what_trls_own_loop_does_otherwise(both):
-    """What references/environments.md says of it: unreadable calls, answers cut off, control tokens in results."""
-    unread = "<tool_call>oops</tool_call>" + END
-    scripts = [[unread, "a" + END], [call("fail"), "b" + END], [call("rude") + END, "c" + END], ["d" + END]]
-    mine, theirs = (texts(both[0], output) for output in both[1](scripts))
-    assert theirs[0] == unread and mine[0].startswith(unread + "\n<|im_start|>user") and mine[0].endswith("a" + END)
-    after = mine[1].removeprefix(call("fail"))
-    assert after.startswith(END + "\n") and theirs[1] == call("fail") + after.removeprefix(END)
-    ends = [(output["completion_ids"][2] == both[0]._tokenizer.eos_token_id).sum() for output in both[1](scripts)]
-    assert mine[2] == theirs[2] and ends[1] == ends[0] + 1  # one token there, letters here
 
 
 # ------------------------------------------------------------------------------------------------ rollouts
@@ -285,10 +253,6 @@ def test_environments_have_the_columns_of_their_rows_and_rewards_see_what_was_sa
     entry = grpo.conversation_entry(ready.setup, ready.scorer.latest["rows"][3]["talk"])
     assert (entry["ended_by"], entry["finished"], entry["length"]) == ("turns", True, sum(out["env_mask"][3]))
     assert [p["sampled"] for p in entry["pieces"]] == [True, False, True, False, True]
-    talks = [grpo.brief(ready.setup, row["talk"]) for row in ready.scorer.latest["rows"]]
-    got = grpo.conversation_metrics(talks)
-    assert (got["rollout/turns_mean"], got["rollout/limit_frac"], got["rollout/truncated_frac"]) == (9 / 4, 1 / 4, 0)
-    assert (got["tool/calls_mean"], got["tool/failure_frac"]) == (6 / 4, 2 / 6)
 
 
 def test_a_dictionary_mixes_environments_and_what_pays_nothing_is_left_to_the_rewards(place):
@@ -301,10 +265,8 @@ def test_a_dictionary_mixes_environments_and_what_pays_nothing_is_left_to_the_re
 
 
 def test_processes_that_sample_together_are_refused(monkeypatch):
-    plugin = SimpleNamespace(zero_stage=3)
-    settings = {"is_fsdp_enabled": False, "use_vllm": True, "vllm_mode": "server", "vllm_tensor_parallel_size": 1}
-    state = SimpleNamespace(accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)))
-    trainer = SimpleNamespace(**settings, **vars(state))
+    trainer, plugin = Mock(is_fsdp_enabled=False, vllm_mode="server", vllm_tensor_parallel_size=1), Mock(zero_stage=3)
+    trainer.accelerator.state.deepspeed_plugin = plugin
     grpo.check_sampling_apart(trainer)
     monkeypatch.setattr(grpo, "world", lambda: (0, 2))
     with pytest.raises(grpo.UserError, match="DeepSpeed ZeRO-3, --use_vllm server and 2 processes"):
@@ -323,42 +285,34 @@ def test_a_run_with_tools_logs_its_conversations(place, ours, tmp_path, monkeypa
     turn = []  # of each rollout, and of the evaluations
 
     def sample(trainer, prompts, *_):
-        fresh = not turn or prompts[0] == turn[-1][1]
-        if fresh:
+        if not turn or prompts[0] == turn[-1][1]:
             turn.append((Scripted(trainer._tokenizer, SCRIPTS), prompts[0]))
         return turn[-1][0](prompts, None, {}, 1)
 
     def rollout(setup, scorer):
         return lambda prompts, trainer: turn.clear() or play(setup, scorer)(prompts, trainer)
 
-    def held_out(*given):
-        turn.clear()
-        return converse(*given)
-
     play, converse = grpo.rollout_function, grpo.greedy_conversations
     monkeypatch.setattr(grpo, "rollout_function", rollout)
-    monkeypatch.setattr(grpo, "greedy_conversations", held_out)
+    monkeypatch.setattr(grpo, "greedy_conversations", lambda *given: turn.clear() or converse(*given))
     monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", sample)
-    folder = tmp_path / "run"
-    code, _, error = ours(*flags_of(place, "Adder", "--steps=2", f"--output_dir={folder}"))
+    code, _, error = ours(*flags_of(place, "Adder", "--steps=2", f"--output_dir={tmp_path}"))
     assert code == 0, error
-    first, *steps = without_clock(folder)
-    assert len(steps) == 2
+    first, *steps = without_clock(tmp_path)
     expected = {"environment": 13 / 4, "turns_mean": 9 / 4, "calls_mean": 6 / 4, "accuracy": 3 / 4}
-    assert {name: first[f"eval/{name}"] for name in expected} == expected
+    assert {name: first[f"eval/{name}"] for name in expected} == expected and len(steps) == 2
     for line in steps:
         assert line["reward/mean"] == line["reward/environment"] == 13 / 4
         names = ("rollout/turns_mean", "rollout/limit_frac", "tool/calls_mean", "tool/failure_frac")
         assert [line[name] for name in names] == [9 / 4, 1 / 4, 6 / 4, pytest.approx(2 / 6)]
-        assert line["optim/grad_norm"] > 0
-    entries = read_lines(folder / "samples.jsonl")
+    entries = read_lines(tmp_path / "samples.jsonl")
     kinds = [(0, "eval"), (1, "train"), (2, "eval"), (2, "train")]
     assert sorted((e["step"], e["kind"]) for e in entries[::4]) == kinds
     entry = next(e for e in entries if e["kind"] == "train")
     assert [m["role"] for m in entry["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert entry["messages"][0]["content"].endswith(" Use add.") and "Use add." not in str(entry["prompt"])
     assert entry["completion"] == "I add." + call("add", a=2, b=3) + "\n5" and entry["score"] == 1.0
-    assert not same(weights(place, "model/model.safetensors"), weights(folder))
+    assert not same(weights(place, "model/model.safetensors"), weights(tmp_path))
 
 
 @pytest.mark.long
@@ -383,9 +337,7 @@ def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place
 REFUSED = [
     (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 12"),
     (["--environment={own}:Silent"], "got no get_reward and no --reward"),
-    (["--max_turns=100"], "at most the model's 1024"),
     (["--environment={own}:Adder"], "got a chat template that shows no|does not show the tools"),
-    (["--reward={own}:environment"], "the name of the environment's own score"),
     (["--model={place}/bare"], "got --environment, but the tokenizer"),
     (["--trainer_args", "max_tool_calling_iterations=3"], "try --max_turns"),
 ]
@@ -404,7 +356,7 @@ def test_a_dry_run_shows_the_environment(place, ours):
     code, out, error = ours(*flags_of(place), "--dry_run")
     assert code == 0, error
     plan = json.loads(out)
-    tools = {"Adder": ["add", "fail", "later", "rude"]}
+    tools = {"Adder": ["add", "fail", "later"]}
     assert plan["environment"] == {"tools": tools, "tool_format": "hermes", "conversation_tokens": 2048}
     assert plan["batch"]["completion_tokens_at_most"] == 100 * 4 * 3 * 96
     config = grpo.parse_config(flags_of(place, "Adder", "--use_vllm=colocate", "--max_conversation_tokens=0"))

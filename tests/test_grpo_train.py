@@ -1,6 +1,7 @@
 """GRPO through TRL: every flag reaches TRL, runs and what they leave, resuming, stages, processes, and bad input."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import types
-from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from conftest import (
     write_lines,
 )
 from small_runs import same, small_task, weights
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 grpo = load_script("grpo_train")
 
@@ -48,34 +50,35 @@ def task(small):
     return [*files, f"--reward={small / 'rewards.py'}:digits", *SIZES]
 
 
+def run_in_process(capsys, *flags):
+    """Run the command line in this process; return (exit code, stdout, stderr)."""
+    for name, module in [*sys.modules.items()]:
+        if re.search(r"/small\d+/rewards.py$", str(getattr(module, "__file__", ""))):
+            del sys.modules[name]  # reward functions start anew, as in a new process
+    try:
+        code = grpo.main([*map(str, flags)])
+    except SystemExit as stop:  # argparse
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
 @pytest.fixture
 def ours(capsys):
-    """Run the command line in this process; return (exit code, stdout, stderr)."""
+    return functools.partial(run_in_process, capsys)
 
-    def run(*flags):
-        for name, module in [*sys.modules.items()]:
-            if re.search(r"/small\d+/rewards.py$", str(getattr(module, "__file__", ""))):
-                del sys.modules[name]  # reward functions start anew, as in a new process
-        try:
-            code = grpo.main([*map(str, flags)])
-        except SystemExit as stop:  # argparse
-            code = stop.code
-        return code, *capsys.readouterr()
 
-    return run
+class Seen(Exception):
+    """Carries a trainer that is not trained."""
 
 
 @pytest.fixture
-def trainer_of(ours, monkeypatch, tmp_path):
+def trainer_of(monkeypatch, tmp_path):
     """The trainer that a command line would train, not trained."""
 
+    def catch(trainer, checkpoint):
+        raise Seen(trainer)
+
     def build(*flags):
-        class Seen(Exception):
-            pass
-
-        def catch(trainer, checkpoint):
-            raise Seen(trainer)
-
         monkeypatch.setattr(grpo, "run_steps", catch)
         with pytest.raises(Seen) as seen:
             grpo.main([*map(str, flags), f"--output_dir={tmp_path / 'trainer'}"])
@@ -87,26 +90,20 @@ def trainer_of(ours, monkeypatch, tmp_path):
 # ------------------------------------------------------------------------------------------------ flags reach TRL
 
 TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its value})
-    "steps": ("17", {"max_steps": 17}),
     "num_train_epochs": ("2", {"max_steps": 5}),  # 40 prompts x 8 / 128 a step, twice
     "per_device_train_batch_size": ("24", {"per_device_train_batch_size": 24, "generation_batch_size": 24}),
     "gradient_accumulation_steps": ("3", {"gradient_accumulation_steps": 3, "steps_per_generation": 3}),
     "steps_per_generation": ("4", {"steps_per_generation": 4, "generation_batch_size": 512}),
     "use_vllm": ("colocate", {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": 768}),
-    "vllm_server_base_url": ("http://h:1", {"vllm_server_base_url": "http://h:1"}),
-    "loss_type": ("dr_grpo", {"loss_type": "dr_grpo"}),
     "epsilon_high": ("0.28", {"epsilon_high": 0.28}),
-    "learning_rate": ("3e-5", {"learning_rate": 3e-5}),
     "precision": ("bf16", {"bf16": True, "fp16": False}),
     "dtype": ("bfloat16", {"model_init_kwargs": {"dtype": "bfloat16"}}),
     "attn_implementation": ("eager", {"model_init_kwargs": {"dtype": "float32", "attn_implementation": "eager"}}),
     "use_cpu": ("true", {"use_cpu": True, "dataloader_pin_memory": False}),
     "gradient_checkpointing": ("true", {"activation_checkpointing": True, "gradient_checkpointing": True}),
-    "report_to": ("tensorboard", {"report_to": ["tensorboard"]}),
     "save_steps": ("9", {"save_steps": 9, "save_strategy": "steps"}),
     "output_dir": ("somewhere/run", {"output_dir": "somewhere/run/checkpoints", "run_name": "run"}),
     "trainer_args": ("min_p=0.05", {"min_p": 0.05}),
-    "shuffle_dataset": ("false", {"shuffle_dataset": False}),  # prompt_order does it, whatever the flag
 }
 
 
@@ -117,47 +114,12 @@ def trl_args(*flags):
 
 
 def test_flags_reach_trl():
-    plain = trl_args()
-    own = {"use_cpu", "dataloader_pin_memory", "vllm_mode", "shuffle_dataset", "fp16", "save_strategy"}
+    plain, own = trl_args(), {"use_cpu", "dataloader_pin_memory", "vllm_mode", "fp16", "save_strategy"}
     for flag, (value, fields) in TO_TRL.items():
         args = trl_args(f"--{flag.replace('_', '-')}", value)
         assert {name: getattr(args, name) for name in fields} == fields, flag
         changed = {name for name in fields if getattr(plain, name) != fields[name]}
         assert changed >= fields.keys() - own, f"{flag}: the value is not the default"
-
-
-def test_choices_are_those_of_trl():
-    from trl.trainer import grpo_trainer
-
-    source = Path(grpo_trainer.__file__).read_text()
-    choices = {f.name: f.metadata["choices"] for f in dataclasses.fields(grpo.Config)}
-    compared = {*re.findall(r"self\.loss_type == \"(\w+)\"", source)}
-    for several in re.findall(r"self\.loss_type in \[([^\]]+)\]", source):
-        compared |= {*re.findall(r'"(\w+)"', several)}
-    assert {*choices["loss_type"]} == compared
-    for value in choices["scale_rewards"] + choices["importance_sampling_level"]:
-        assert f'"{value}"' in source
-
-
-def test_trls_defaults_hold_for_real_models():
-    from trl import GRPOConfig
-
-    args = grpo.trl_config(grpo.fill_in(grpo.parse_config([]), 500_000_000), 10)
-    plain = GRPOConfig(use_cpu=True, bf16=False)
-    differs = {"per_device_eval_batch_size", "gradient_accumulation_steps", "max_completion_length", "seed"}
-    differs |= {"logging_steps", "save_total_limit", "output_dir", "report_to", "save_steps", "shuffle_dataset"}
-    differs |= {"gradient_checkpointing", "chat_template_kwargs", "num_train_epochs", "steps_per_generation"}
-    names = {f.name for f in dataclasses.fields(grpo.Config)} & {f.name for f in dataclasses.fields(GRPOConfig)}
-    for name in names - differs:
-        assert getattr(args, name) == getattr(plain, name), name
-    assert args.learning_rate == 1e-6 and args.num_generations == 8
-
-
-def test_lora_has_ten_times_the_learning_rate():
-    for size in (400_000, 7_000_000_000):
-        cases = ([], ["--lora_rank=8"], ["--lora_rank=8", "--learning_rate=2e-6"])
-        full, lora, given = (grpo.fill_in(grpo.parse_config(flags), size).learning_rate for flags in cases)
-        assert lora == pytest.approx(10 * full) and given == 2e-6
 
 
 def test_trainer_args_are_typed_and_merged():
@@ -197,32 +159,27 @@ def test_profile_is_the_default_and_yaml_and_flags_win(tmp_path):
     config = grpo.parse_config(["--config", str(tmp_path / "s.yaml"), "--gradient_accumulation_steps=2"])
     assert (config.profile, config.lora_rank, config.gradient_accumulation_steps) == ("memory", 4, 2)
     assert config.learning_rate == 5e-6 and config.per_device_train_batch_size == 2 and config.precision == "bf16"
-    for profile, settings in grpo.PROFILES.items():
-        config = grpo.parse_config(["--profile", profile])
-        assert all(getattr(config, name) == value for name, value in settings.items())
-        grpo.check_settings(config)
-        grpo.plan_batches(grpo.fill_in(config, 500_000_000), 1, 1000)
 
 
 @pytest.mark.parametrize(
     ("flags", "world", "expected"),
     [  # completions a rollout, prompts a rollout, completions a step, steps a rollout, rollouts, steps
-        ([], 1, (128, 16, 128, 1, 100, 100)),
-        (["--per_device_train_batch_size=4", "--gradient_accumulation_steps=2"], 1, (8, 1, 8, 1, 100, 100)),
-        (["--per_device_train_batch_size=2", "--gradient_accumulation_steps=2"], 4, (16, 2, 16, 1, 100, 100)),
-        (["--per_device_train_batch_size=8", "--steps_per_generation=4"], 1, (32, 4, 8, 4, 25, 100)),
-        (["--per_device_train_batch_size=8", "--num_iterations=2"], 1, (8, 1, 8, 2, 50, 100)),
-        (["--per_device_train_batch_size=8", "--gradient_accumulation_steps=4", "--steps_per_generation=2"], 1,
-         (16, 2, 32, 1, 200, 100)),
-        (["--per_device_train_batch_size=8", "--num_train_epochs=0.5"], 1, (8, 1, 8, 1, 20, 20)),
+        ("", 1, (128, 16, 128, 1, 100, 100)),
+        ("--per_device_train_batch_size=2 --gradient_accumulation_steps=2", 4, (16, 2, 16, 1, 100, 100)),
+        ("--per_device_train_batch_size=8 --steps_per_generation=4", 1, (32, 4, 8, 4, 25, 100)),
+        ("--per_device_train_batch_size=8 --num_iterations=2", 1, (8, 1, 8, 2, 50, 100)),
+        (
+            "--per_device_train_batch_size=8 --gradient_accumulation_steps=4 --steps_per_generation=2",
+            1,
+            (16, 2, 32, 1, 200, 100),
+        ),
+        ("--per_device_train_batch_size=8 --num_train_epochs=0.5", 1, (8, 1, 8, 1, 20, 20)),
     ],
-)  # fmt: skip
+)
 def test_batch_arithmetic(flags, world, expected):
-    config = grpo.fill_in(grpo.parse_config(flags), 400_000)
+    config = grpo.fill_in(grpo.parse_config(flags.split()), 400_000)
     assert dataclasses.astuple(grpo.plan_batches(config, world, 40)) == expected
-    if world == 1:
-        args = grpo.trl_config(config, 100)
-        assert args.generation_batch_size == expected[0]
+    assert world > 1 or grpo.trl_config(config, 100).generation_batch_size == expected[0]
 
 
 def test_prompts_come_in_a_new_order_every_pass_and_none_is_dropped():
@@ -246,7 +203,7 @@ def finished(tmp_path_factory):
     """Twenty steps of the embedded task through the real command line, with its defaults."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     result = run_script(
-        *("grpo_train", "--steps", 20, "--output_dir", folder, "--report_to", "tensorboard"),
+        *("grpo_train", "--steps", 20, "--output_dir", folder),
         *("--sample_every", 10, "--eval_every", 10, "--save_steps", 10, "--plot_every", 10),
         *("--eval_rows", 200),
         env={"DRAW": "1"},
@@ -264,125 +221,82 @@ def test_twenty_steps_raise_reward_and_accuracy_and_leave_what_they_should(finis
     assert summary["accuracy_before"] <= 0.55 and summary["accuracy_after"] > summary["accuracy_before"] + 0.2
     assert [line["step"] for line in lines] == [*range(21)]
     glossary = (ROOT / "references" / "metrics.md").read_text()
-    functions = {"correctness_reward", "format_reward"}
     expected = {*grpo.METRICS.values(), "reward/zero_std_frac", "time/reward", "memory/process_gib"}
-    expected |= {f"reward/{name}" for name in functions}
     for line in lines[1:]:
         assert expected - {"kl/ref", "rollout/logprob_gap_max"} <= {*line}
         assert all(math.isfinite(value) for value in line.values())
-        for key in line.keys() - {"step"}:
-            namespace, _, name = key.partition("/")
-            assert f"| `{namespace}/<function>` |" in glossary if name in functions else f"| `{key}` |" in glossary
+        named = line.keys() - {"step", "reward/correctness_reward", "reward/format_reward"}
+        assert len(line) - len(named) >= 3 and all(f"| `{key}` |" in glossary for key in named)
     held_out = [line for line in lines if "eval/accuracy" in line]
     assert [line["step"] for line in held_out] == [0, 10, 20] and {line["eval/rows"] for line in held_out} == {200}
     assert all(line["eval/accuracy_low"] < line["eval/accuracy"] < line["eval/accuracy_high"] for line in held_out)
     entries = read_lines(folder / "samples.jsonl")  # steps 1 and 3 show most faults
     steps = {"eval": (0, 10, 20), "train": (1, 3, 10, 20)}
     assert {(e["step"], e["kind"]) for e in entries} == {(step, kind) for kind in steps for step in steps[kind]}
-    for e in entries:
-        parts = e["rewards"]
-        assert e["score"] == pytest.approx(parts["correctness_reward"] + 0.2 * parts["format_reward"])
     for step in (10, 20):  # the logged ones are a whole group; Shao 2024, section 4.1.2
         group = [e for e in entries if (e["step"], e["kind"]) == (step, "train")]
+        parts = [e["rewards"]["correctness_reward"] + 0.2 * e["rewards"]["format_reward"] for e in group]
         scores = torch.tensor([e["score"] for e in group], dtype=torch.float64)
+        assert scores.tolist() == pytest.approx(parts)
         advantages = (scores - scores.mean()) / (scores.std() + 1e-4)
         assert [e["advantage"] for e in group] == pytest.approx(advantages.tolist(), rel=5e-3, abs=1e-3)  # three digits
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in (folder / "checkpoints").glob("checkpoint-*")) == ["checkpoint-10", "checkpoint-20"]
-    assert json.loads((folder / "config.json").read_text())["steps"] == 20
     assert same(weights(folder), weights(folder, "checkpoints/checkpoint-20/model.safetensors"))
-    assert not same(weights(folder), weights(TINY_LM, "model.safetensors"))
-    assert "held-out accuracy" in result.stdout and re.search(
-        r"step 20: held-out accuracy [01]\.\d{3} \(95%", result.stderr
-    )
+    assert "held-out accuracy" in result.stdout and "step 20: held-out accuracy 0." in result.stderr
     assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
 
 
 @pytest.mark.long
-def test_tracker_has_trls_names_and_the_held_out_figures(finished):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    (folder,) = {p.parent for p in (finished[0] / "tensorboard").rglob("events.*")}
-    events = EventAccumulator(str(folder))
-    events.Reload()
-    rewards = [e.value for e in events.Scalars("train/reward")]
-    lines = read_lines(finished[0] / "metrics.jsonl")
-    assert rewards == [pytest.approx(line["reward/mean"], rel=1e-5) for line in lines[1:]]
-    held_out = [(e.step, e.value) for e in events.Scalars("eval/accuracy")]
-    assert held_out == [(s, pytest.approx(lines[s]["eval/accuracy"], rel=1e-5)) for s in (10, 20)]
-
-
-def test_a_rollout_trains_two_steps_beside_a_reference(ours, task, tmp_path):
-    out = tmp_path / "run"
-    flags = ["--loss_type=luspo", "--importance_sampling_level=sequence", "--num_iterations=2", "--beta=0.01"]
-    code, _, error = ours(*task, "--steps=2", *flags, f"--output_dir={out}")
+def test_lora_trains_and_merges(ours, task, tmp_path):
+    flags = ["--lora_rank=4", "--lora_alpha=12", "--lora_dropout=0.1", "--steps=2", "--merge_lora"]
+    code, _, error = ours(*task, *flags, f"--output_dir={tmp_path}")
     assert code == 0, error
-    lines = read_lines(out / "metrics.jsonl")
-    assert [line["step"] for line in lines] == [0, 1, 2] and "kl/ref" in lines[1]
-    assert not same(weights(out), weights(TINY_LM, "model.safetensors"))
-
-
-@pytest.mark.long
-def test_lora_trains_merges_and_loads(ours, task, tmp_path):
-    from transformers import AutoModelForCausalLM
-
-    flags = ["--lora_rank=4", "--lora_alpha=12", "--lora_dropout=0.1", "--steps=2"]
-    for name, more in (("merged", ["--merge_lora"]), ("adapter", [])):
-        code, _, error = ours(*task, *flags, *more, f"--output_dir={tmp_path / name}")
-        assert code == 0, error
-    final, beside = tmp_path / "merged/final", tmp_path / "adapter/final"
-    for folder in (final / "adapter", beside):
-        adapter = json.loads((folder / "adapter_config.json").read_text())
-        assert (adapter["r"], adapter["lora_alpha"], adapter["lora_dropout"]) == (4, 12, 0.1)
-        layers = {name.rpartition(".")[2] for name in adapter["target_modules"]}
-        assert layers == {f"{x}_proj" for x in ("q", "k", "v", "o", "gate", "up", "down")}
-    assert not (beside / "model.safetensors").exists()
+    adapter = json.loads((tmp_path / "final/adapter/adapter_config.json").read_text())
+    assert (adapter["r"], adapter["lora_alpha"], adapter["lora_dropout"]) == (4, 12, 0.1)
+    assert {*adapter["target_modules"]} == {f"{x}_proj" for x in ("q", "k", "v", "o", "gate", "up", "down")}
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():  # an adapter's folder finds its base by itself
-        merged, base, *adapted = (
+        merged, base, adapted = (
             AutoModelForCausalLM.from_pretrained(path)(ids).logits
-            for path in (final, TINY_LM, final / "adapter", beside)
+            for path in (tmp_path / "final", TINY_LM, tmp_path / "final/adapter")
         )
-    assert (merged - base).abs().max() > 1e-4 and all(torch.allclose(merged, x, atol=1e-4) for x in adapted)
+    assert (merged - base).abs().max() > 1e-4 and torch.allclose(merged, adapted, atol=1e-4)
 
 
-def test_rewards_get_every_column_as_it_is_in_the_file(ours, small, tmp_path):
-    names = ("mixed", "when", "deep", "row")
-    values = [(n if n % 2 else "two", "2026-01-02", {"a": [n]}, "x") for n in range(6)]
-    rows = [{"prompt": f"{n}+1=", **dict(zip(names, row, strict=True))} for n, row in enumerate(values)]
-    write_lines(tmp_path / "d.jsonl", rows)
-    code = "import json, pathlib\n\n\ndef keep(prompts, completions, **columns):\n    columns['prompt'] = prompts\n"
-    code += f"    seen = {{k: columns[k] for k in {[*rows[0]]}}}\n"
-    code += f"    pathlib.Path({str(tmp_path / 'seen.json')!r}).write_text(json.dumps(seen))\n"
-    (tmp_path / "r.py").write_text(code + "    return [float(len(c)) for c in completions]\n")
-    flags = [f"--data={tmp_path / 'd.jsonl'}", f"--reward={tmp_path / 'r.py'}:keep", "--steps=1", *SIZES]
-    status, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
-    assert status == 0, error
+KEEP = """
+import json, pathlib
+
+
+def keep(prompts, completions, **columns):
+    columns["prompt"] = prompts
+    seen = {name: columns[name] for name in ("prompt", "answer", "mixed", "when", "deep", "row")}
+    pathlib.Path(__file__).with_name("seen.json").write_text(json.dumps(seen))
+    return [float(len(c)) for c in completions]
+"""
+
+
+def test_rewards_get_every_column_as_it_is_in_the_file_and_trls_extras(ours, small, tmp_path):
+    columns = {"when": "2026-01-02", "row": "x"}
+    rows = [{"prompt": f"{n}+1=", "answer": f"{n + 1}", "mixed": n if n % 2 else "two", **columns} for n in range(6)]
+    rows = [row | {"deep": {"a": [n]}} for n, row in enumerate(rows)]
+    (tmp_path / "r.py").write_text(KEEP)
+    rewards = [f"--reward={small / 'rewards.py'}:slow", f"--reward={small / 'rewards.py'}:noisy*0.5"]
+    flags = [f"--data={write_lines(tmp_path / 'd.jsonl', rows)}", f"--reward={tmp_path / 'r.py'}:keep", *rewards]
+    flags += [*SIZES, "--steps=2", "--save_steps=2"]
+    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
+    assert code == 0, error
     seen = json.loads((tmp_path / "seen.json").read_text())
     given = [dict(zip(seen, row, strict=True)) for row in zip(*seen.values(), strict=True)]
     assert len(given) == 8 and len({row["prompt"] for row in given}) == 2 and all(row in rows for row in given)
-
-
-def test_async_rewards_get_trls_extras(ours, small, tmp_path):
-    out = tmp_path / "run"
-    flags = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES]
-    rewards = [f"--reward={small / 'rewards.py'}:slow", f"--reward={small / 'rewards.py'}:digits*0.5"]
-    code, _, error = ours(*flags, *rewards, "--steps=2", "--save_steps=2", f"--output_dir={out}")
-    assert code == 0, error
-    history = json.loads((out / "checkpoints/checkpoint-2/trainer_state.json").read_text())["log_history"]
-    assert [entry["steps_seen"] for entry in history if "steps_seen" in entry] == [0.0, 1.0]
-    first, *_, last = read_lines(out / "metrics.jsonl")
-    assert {"reward/slow", "reward/digits", "eval/slow"} <= {*last} | {*first}
+    state = json.loads((tmp_path / "run/checkpoints/checkpoint-2/trainer_state.json").read_text())
+    assert [entry["steps_seen"] for entry in state["log_history"] if "steps_seen" in entry] == [0.0, 1.0]
+    assert {"reward/slow", "reward/noisy"} <= {*read_lines(tmp_path / "run/metrics.jsonl")[-1]}
 
 
 @pytest.mark.parametrize(
     ("flags", "dtype"),
-    [
-        ([], "float32"),
-        (["--precision=bf16"], "bfloat16"),
-        (["--dtype=bfloat16"], "bfloat16"),
-        (["--dtype=auto"], "float32"),
-    ],
+    [(["--precision=bf16"], "bfloat16"), (["--dtype=bfloat16"], "bfloat16"), (["--dtype=auto"], "float32")],
 )
 def test_trls_engine_gets_a_dtype_and_the_seed(monkeypatch, flags, dtype):
     """TRL passes neither: vLLM would take bfloat16 for float32, and each run the same draws."""
@@ -404,16 +318,10 @@ def test_trls_engine_gets_a_dtype_and_the_seed(monkeypatch, flags, dtype):
 @pytest.mark.parametrize(
     ("flags", "gap", "ends"),
     [
-        ([], 0.02, True),
-        ([], float("nan"), True),
-        ([], 0.005, False),
-        ([], None, False),
-        (["--precision=bf16"], 0.02, False),
-        (["--precision=bf16"], 0.6, True),
-        (["--vllm_args", "quantization=fp8"], 0.02, False),
-        (["--top_p=0.9"], 0.6, False),
-        (["--trainer_args", "min_p=0.1"], 0.6, False),
-        (["--check_sync=0"], 0.6, False),
+        *(([], 0.02, True), ([], float("nan"), True), ([], 0.005, False), ([], None, False)),
+        *((["--precision=bf16"], 0.02, False), (["--precision=bf16"], 0.6, True)),
+        *((["--vllm_args", "quantization=fp8"], 0.02, False), (["--top_p=0.9"], 0.6, False)),
+        *((["--trainer_args", "min_p=0.1"], 0.6, False), (["--check_sync=0"], 0.6, False)),
     ],
 )
 def test_logprobs_far_from_the_trainers_end_the_run(flags, gap, ends):
@@ -431,8 +339,6 @@ def test_logprobs_far_from_the_trainers_end_the_run(flags, gap, ends):
 
 
 def test_held_out_completions_are_greedy_and_sampling_stays_as_it_was(trainer_of, task):
-    from transformers import GenerationConfig
-
     trainer = trainer_of(*task, "--steps=1", "--trainer_args", 'generation_kwargs={"min_new_tokens": 7}')
     kept = trainer.generation_config
     prompts = [[5, 6, 7], [9], [5, 6, 7, 8, 9, 10]]
@@ -487,52 +393,26 @@ def test_killed_and_resumed_equals_uninterrupted(ours, uninterrupted, tmp_path, 
     assert same(weights(out), weights(plain)) and without_clock(out) == without_clock(plain)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "before", "after", "told"),
-    [
-        ("linear", 2, 6, "step 4 is 0.5 of its peak, not 0"),
-        ("linear", 4, 8, "step 4 is 0.625 of its peak, not 0.25"),
-        ("cosine", 2, 4, "step 4 is 0.146 of its peak, not 0"),
-        ("constant_with_warmup", 4, 8, "step 4 is 0.75 of its peak, not 1"),
-        ("constant", 2, 6, ""),
-        ("linear", 4, 4, ""),
-        ("reduce_lr_on_plateau", 2, 6, ""),
-    ],
-)
-def test_more_steps_that_move_the_learning_rate_are_noted(schedule, before, after, told, tmp_path, capsys):
-    """After two steps; the third has the rate that the checkpoint holds. By hand, with half of all steps as warm-up."""
-    args = types.SimpleNamespace(lr_scheduler_type=schedule, lr_scheduler_kwargs=None)
-    args.get_warmup_steps = lambda steps: steps // 2 if "warmup" in schedule else 0
-    run, saved = object.__new__(grpo.GrpoRun), {"attributes": {"sizes": [8, 8], "rewards": {}}}
-    run.config, run.trainer = grpo.Config(lr_scheduler_type=schedule), types.SimpleNamespace(args=args)
-    run.plan, run.sizes, run.kept = types.SimpleNamespace(steps=after), [8, 8], {}
-    run.scorer = types.SimpleNamespace(load_state_dict=lambda state: None)
-    state = {"global_step": 2, "max_steps": before, "stateful_callbacks": {"RunCallback": saved}}
-    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    run.restore(tmp_path)
-    error = capsys.readouterr().err
-    assert told in error and bool(told) == (f"steps {before} -> {after}: by lr_scheduler_type {schedule}" in error)
-
-
-def test_a_checkpoint_never_lies_inside_a_rollout(ours, task, tmp_path):
+def test_a_checkpoint_never_lies_inside_a_rollout_of_two_steps_beside_a_reference(ours, task, tmp_path):
     out = tmp_path / "run"
-    flags = ["--num_iterations=4", "--steps=12", "--save_steps=3", "--save_total_limit=9"]
+    flags = ["--num_iterations=2", "--steps=4", "--save_steps=1", "--save_total_limit=9", "--beta=0.01"]
+    flags += ["--loss_type=luspo", "--importance_sampling_level=sequence"]
     code, _, error = ours(*[f for f in task if "save_steps" not in f], *flags, f"--output_dir={out}")
-    assert code == 0 and "checkpoints every 4 steps" in error
-    assert sorted(p.name for p in (out / "checkpoints").glob("checkpoint-*")) == [f"checkpoint-{n}" for n in (12, 4, 8)]
+    assert code == 0 and "checkpoints every 2 steps" in error
+    assert sorted(p.name for p in (out / "checkpoints").glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
+    lines = read_lines(out / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4] and all("kl/ref" in line for line in lines[1:])
+    assert not same(weights(out), weights(TINY_LM, "model.safetensors"))
 
 
 @pytest.mark.long
-def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small, tmp_path):
-    files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES]
-    rewards = small / "rewards.py"
-    stages = f"format:2,{rewards}:noisy+{rewards}:adaptive*2:4"
-    flags = [*files, f"--stages={stages}", "--save_steps=1", "--lr_scheduler_type=constant", "--save_total_limit=9"]
+def test_stages_change_rewards_and_survive_a_kill(ours, small, tmp_path):
+    files, rewards = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}"], small / "rewards.py"
+    flags = [*files, *SIZES, "--save_steps=1", "--lr_scheduler_type=constant", "--save_total_limit=9"]
+    flags += [f"--stages=format:2,{rewards}:noisy+{rewards}:adaptive*2:4"]
     plain, out = tmp_path / "plain", tmp_path / "run"
     done = run_script("grpo_train", *flags, "--output_dir", plain)
-    assert done.returncode == 0, done.stderr
-    assert "stage 1 of 2 from step 1: format_reward x 1" in done.stderr
-    assert "stage 2 of 2 from step 3: noisy x 1, adaptive x 2" in done.stderr
+    assert done.returncode == 0 and "stage 2 of 2 from step 3: noisy x 1, adaptive x 2" in done.stderr, done.stderr
     lines = read_lines(plain / "metrics.jsonl")
     assert ["reward/format_reward" in line for line in lines[1:]] == [True, True, False, False, False, False]
     for line in lines[3:]:
@@ -542,9 +422,7 @@ def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small,
     rates = [attributes["rewards"]["adaptive"]["rate"] for attributes in saved]
     assert rates[:2] == [0.0, 0.0] and len({*rates[2:]}) == 4, "evaluation does not move it, training does"
     env = {"SIGNAL_AT": "4", "SIGNAL": str(int(signal.SIGKILL))}  # evaluation, steps 3 and 4, then step 5
-    cut = run_script("grpo_train", *flags, "--output_dir", out, env=env)
-    assert cut.returncode == -signal.SIGKILL
-    assert max(grpo.trainer_checkpoints(out / "checkpoints")) == 4
+    assert run_script("grpo_train", *flags, "--output_dir", out, env=env).returncode == -signal.SIGKILL
     code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
     assert code == 0, error
     assert without_clock(out) == without_clock(plain) and same(weights(out), weights(plain))
@@ -556,12 +434,10 @@ def test_stages_are_parsed():
     for wrong in ("stages.yaml", "a:0", "a:3@1e-5", "{rewards: a, steps: 2}"):
         with pytest.raises(grpo.UserError, match="expected rewards:steps"):
             grpo.parse_stages([wrong])
-
-
-def test_a_stage_has_the_weight_of_its_reward_unless_it_has_its_own():
     config = grpo.Config(reward=["format_reward*0.5"], stages=["format:2", "format*3:2"])
     _, stages = grpo.load_stages(config, [])
-    assert [stage.weights for stage in stages] == [{"format_reward": 0.5}, {"format_reward": 3.0}]
+    weights = [stage.weights for stage in stages]
+    assert weights == [{"format_reward": 0.5}, {"format_reward": 3.0}], "that of its reward unless it has its own"
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -571,14 +447,8 @@ def test_a_stage_has_the_weight_of_its_reward_unless_it_has_its_own():
 def test_accelerate_launches_two_processes_on_cpu(small, tmp_path):
     files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES, "--eval_every=2"]
     flags = [*files, *(f"--reward={small / 'rewards.py'}:{name}" for name in ("digits", "adaptive"))]
-    launch = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.launch",
-        "--multi_gpu",
-        "--num_processes=2",
-        "--num_machines=1",
-    ]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
+    launch += ["--num_machines=1"]
     launch += ["--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0", str(SCRIPTS / "grpo_train.py")]
     command = [*launch, *flags, "--steps=3", "--save_steps=3", f"--output_dir={tmp_path / 'run'}"]
     done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=240)
@@ -600,19 +470,15 @@ BAD = {
     "no such column": (["--prompt_column=promt"], "expected 'promt'; try --prompt_column prompt"),
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
     "vllm's arguments without it": (["--vllm_args", "max_num_seqs=8", "seed=1"], "try --use_vllm colocate"),
-    "fast profile without vllm": (["--profile=fast"], "leave --use_vllm (or --profile fast) out"),
     "4 bit without adapters": (["--load_in_4bit"], "try --lora_rank 16"),
-    "merge without adapters": (["--merge_lora"], "try --lora_rank 16"),
     "seed beyond numpy": (["--seed=4294967296"], "expected less than 2^32"),
     "fp16 on a CPU": (["--precision=fp16"], "try --precision fp32"),
     "8-bit optimizer on a CPU": (["--optim=paged_adamw_8bit"], "try --optim adamw_torch_fused"),
-    "stage unknown": (["--stages=format_rewrd:3"], "try format_reward"),
     "stage without steps": (["--stages=format"], "try --stages format:200,correctness:800"),
     "reward in no stage": (["--reward=format_reward", "--stages=correctness:2"], "which no stage of --stages names"),
     "foreign": (["--tools=x.py"], "expected a flag of --help; try --environment FILE.py:Class, with the functions as"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
     "refused by TRL": (["--dry_run", "--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is not a valid"),
-    "refused by TRL in a run": (["--optim=adamm"], "TRL refuses these settings"),
     "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
 }  # fmt: skip
 
@@ -625,13 +491,6 @@ def test_bad_input_is_told_in_the_users_words(ours, task, tmp_path, case):
     assert code == 2, error
     assert message in error and "Traceback" not in error
     assert not (out / "metrics.jsonl").exists()
-
-
-def test_a_reward_that_never_applies_ends_the_run(ours, small, tmp_path):
-    flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:none", *SIZES, "--steps=5"]
-    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
-    assert code == 3, error
-    assert "reward none: got None for every completion" in error and "Traceback" not in error
 
 
 @pytest.mark.long
@@ -648,34 +507,34 @@ def test_reward_that_raises_is_named_and_the_steps_before_are_kept(ours, small, 
     assert [line["step"] for line in read_lines(out / "metrics.jsonl")] == [1, 2, 3, 4]
 
 
-def test_divergence_ends_the_run(ours, task, tmp_path):
-    flags = ["--learning_rate=1e30", "--max_grad_norm=0", "--steps=8", "--optim=sgd"]
-    code, _, error = ours(*task, *flags, f"--output_dir={tmp_path / 'run'}")
-    assert code == 4, error
-    assert "try a lower --learning_rate" in error
+@pytest.mark.parametrize(
+    ("name", "flags", "status", "told"),
+    [
+        ("none", [], 3, "reward none: got None for every completion"),
+        ("digits", ["--learning_rate=1e30", "--max_grad_norm=0", "--optim=sgd"], 4, "try a lower --learning_rate"),
+    ],
+)
+def test_what_cannot_train_ends_the_run(ours, small, tmp_path, name, flags, status, told):
+    flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:{name}", *SIZES, *flags, "--steps=8"]
+    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
+    assert code == status and told in error and "Traceback" not in error, error
 
 
 def test_out_of_memory_and_a_server_that_is_not_there_are_told(ours, task, tmp_path, monkeypatch):
-    class Trainer:
-        def train(self, resume_from_checkpoint):
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-
+    trainer = Mock()
+    trainer.train.side_effect = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
     with pytest.raises(grpo.UserError, match=r"Tried to allocate 2 GiB.*half --per_device_train_batch_size"):
-        grpo.run_steps(Trainer(), None)
-
-    def absent(**_):
-        raise ConnectionError("no answer from http://localhost:8000")
-
-    monkeypatch.setattr("trl.GRPOTrainer", absent)
+        grpo.run_steps(trainer, None)
+    monkeypatch.setattr("trl.GRPOTrainer", Mock(side_effect=ConnectionError("no answer from http://localhost:8000")))
     code, _, error = ours(*task, f"--output_dir={tmp_path / 'run'}")
     assert code == 2 and "no server answers" in error and "vllm serve" in error
 
 
-@pytest.mark.parametrize(("kind", "warned"), [("gpt2", True), ("qwen3", False)])
-def test_positions_that_padding_moves_are_warned_of(task, trainer_of, tmp_path, capsys, kind, warned):
-    trainer = trainer_of(*task, f"--model={save_random_model(kind, tmp_path / kind)}", "--steps=1", "--beta=0.1")
-    assert ("padding moves this model's log-probs" in capsys.readouterr().err) is warned
-    assert trainer.ref_model is not None and trainer.args.beta == 0.1
+def test_positions_that_padding_moves_are_warned_of(task, trainer_of, tmp_path, capsys):
+    for kind, warned in (("gpt2", True), ("qwen3", False)):
+        trainer = trainer_of(*task, f"--model={save_random_model(kind, tmp_path / kind)}", "--steps=1", "--beta=0.1")
+        assert ("padding moves this model's log-probs" in capsys.readouterr().err) is warned
+        assert trainer.ref_model is not None
 
 
 # ------------------------------------------------------------------------------------------------ the reference
@@ -686,36 +545,22 @@ LAUNCHES = [
 ]
 
 
-@pytest.mark.parametrize("line", LAUNCHES, ids=lambda line: line[:50])
-def test_launch_lines_of_the_reference_hold(line):
-    words = [word for word in shlex.split(line) if not re.match(r"[A-Z_]+=", word)]
-    processes = 1
-    if words[0] == "vllm":
-        from trl.scripts.vllm_serve import ScriptArguments, build_command
-
-        wanted = " ".join(build_command(ScriptArguments(model="m"))[-6:])
-        assert wanted in " ".join(words) and "VLLM_SERVER_DEV_MODE=1" in line
-        return
-    if words[0] == "accelerate":
-        from accelerate.commands.launch import launch_command_parser
-
-        parsed = launch_command_parser().parse_args(words[2:])
-        processes, words = parsed.num_processes or 8, ["python", parsed.training_script, *parsed.training_script_args]
-    elif words[0] == "torchrun":
-        from torch.distributed.run import parse_args
-
-        parsed = parse_args(words[1:])
-        processes = int(parsed.nproc_per_node)
-        words = ["python", parsed.training_script, *parsed.training_script_args]
-    assert words[:2] == ["python", "scripts/grpo_train.py"]
-    config = grpo.parse_config(words[2:])
-    grpo.check_settings(config)
-    grpo.plan_batches(grpo.fill_in(config, 7_000_000_000), processes, 1000)
+def test_batches_of_the_references_launch_lines_fit_their_processes():
+    lines = [line for line in LAUNCHES if "scripts/grpo_train.py" in line]
+    assert len(lines) > 5
+    for line in lines:
+        launcher, _, flags = line.partition("scripts/grpo_train.py")
+        count = re.search(r"--(?:num_processes|nproc_per_node)[ =](\d+)", launcher)
+        processes = int(count[1]) if count else 8 if "launch" in launcher else 1
+        config = grpo.parse_config(shlex.split(flags))
+        grpo.check_settings(config)
+        grpo.plan_batches(grpo.fill_in(config, 7_000_000_000), processes, 1000)
 
 
-def test_every_profile_and_stage_of_the_reference_is_right():
-    import yaml
-
-    stages = next(yaml.safe_load(b) for b in re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL) if "stages" in b)
-    assert [steps for _, steps in grpo.parse_stages(stages["stages"])] == [200, 800]
+def test_every_profile_of_the_reference_is_right():
     assert {*re.findall(r"^\| `(\w+)` \| (?:one GPU|80 GB|smoke)", REFERENCE, re.MULTILINE)} == {*grpo.PROFILES}
+    for profile, settings in grpo.PROFILES.items():
+        config = grpo.parse_config(["--profile", profile])
+        assert all(getattr(config, name) == value for name, value in settings.items())
+        grpo.check_settings(config)
+        grpo.plan_batches(grpo.fill_in(config, 500_000_000), 1, 1000)

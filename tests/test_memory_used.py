@@ -25,16 +25,12 @@ def test_the_fullest_process_counts(monkeypatch):
     assert memory_metrics() == {"memory/process_gib": 1e6, "memory/gpu_peak_gib": 3.0}
 
 
-def test_nothing_is_said_where_nothing_is_known(monkeypatch, tmp_path):
-    monkeypatch.setattr(processes, "STATM", tmp_path / "no_such_file")
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    assert memory_metrics() == {}
-    forget_peak()  # and a GPU that nothing uses is not touched
-
-
-def test_peak_begins_anew(monkeypatch):
+def test_nothing_is_said_where_nothing_is_known_and_a_peak_begins_anew(monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(processes, "STATM", tmp_path / "no_such_file")
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: calls.append(1))
-    forget_peak()
-    assert calls == [1]
+    for used, peaks in ((False, []), (True, [1])):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda used=used: used)
+        assert used or memory_metrics() == {}
+        forget_peak()
+        assert calls == peaks

@@ -11,15 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import (
-    TINY_LM,
-    load_script,
-    read_lines,
-    save_random_model,
-    signal_script,
-    start_script,
-    without_clock,
-)
+from conftest import TINY_LM, load_script, read_lines, signal_script, start_script, without_clock
 from local_server import serving
 from safetensors.torch import load_file
 from small_runs import same, small_task, weights
@@ -32,24 +24,16 @@ LENGTHS = [3, 9, 1, 14, 6, 2]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, saved):
     """folder(name) -> a random model of a family, or `noisy`: the embedded one with noise on its weights."""
-    made = {"tiny_lm": str(TINY_LM)}
-
-    def get(name: str) -> str:
-        if name == "noisy" and name not in made:
-            made[name] = str(tmp_path_factory.mktemp(name))
-            model = AutoModelForCausalLM.from_pretrained(TINY_LM)
-            generator = torch.Generator().manual_seed(0)
-            for p in model.parameters():
-                p.data += torch.randn(p.shape, generator=generator) * p.abs().mean() * 0.4
-            model.save_pretrained(made[name])
-            AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(made[name])
-        elif name not in made:
-            made[name] = save_random_model(name, tmp_path_factory.mktemp(name), seed=len(made))
-        return made[name]
-
-    return get
+    noisy = str(tmp_path_factory.mktemp("noisy"))
+    model, generator = AutoModelForCausalLM.from_pretrained(TINY_LM), torch.Generator().manual_seed(0)
+    for p in model.parameters():
+        p.data += torch.randn(p.shape, generator=generator) * p.abs().mean() * 0.4
+    model.save_pretrained(noisy)
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(noisy)
+    own, seeds = {"tiny_lm": str(TINY_LM), "noisy": noisy}, {"llama": 1, "qwen2": 2, "gpt2": 3}
+    return lambda name: own.get(name) or saved(name, seeds[name])
 
 
 @pytest.fixture(scope="module")
@@ -106,28 +90,13 @@ def relative(a, b) -> float:
 # ------------------------------------------------------------------------------------------------ divergences
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.1, 0.9, 1.0])
-def test_value_and_gradient_equal_those_of_trl_gkd(beta):
-    from trl.experimental.gkd import GKDTrainer
-
-    generator = torch.Generator().manual_seed(0)
-    student, teacher = torch.randn(2, 7, 50, generator=generator, dtype=torch.float64) * 3
-    student.requires_grad_()
-    expected = GKDTrainer.generalized_jsd_loss(student[None] / 0.7, teacher[None] / 0.7, beta=beta, reduction="sum")
-    (gradient,) = torch.autograd.grad(expected, student)
-    value, ours = od.divergence(*(torch.log_softmax(x.detach() / 0.7, -1) for x in (student, teacher)), beta)
-    torch.testing.assert_close(value.sum(), expected.detach(), rtol=0, atol=1e-10)
-    torch.testing.assert_close(ours / 0.7, gradient, rtol=0, atol=1e-10)
-    assert (value >= 0).all() and gradient.abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
-def test_loss_and_gradients_equal_those_of_trl_distillation_trainer(setup, beta):
+@pytest.mark.parametrize(("objective", "beta"), [("forward_kl", 0.0), ("jsd", 0.1), ("jsd", 0.9), ("reverse_kl", 1.0)])
+def test_loss_and_gradients_equal_those_of_trl_distillation_trainer(setup, objective, beta):
     """TRL's loss from hidden states and output layers, token mean, for weights below and in the output layer."""
     from trl.trainer.distillation_trainer import _chunked_divergence_loss
 
-    names = {0.0: "forward_kl", 0.5: "jsd", 1.0: "reverse_kl"}
-    config, models = setup("qwen2", "llama", objective=names[beta], temperature=0.8)
+    weight = {"beta": beta} if objective == "jsd" else {}
+    config, models = setup("qwen2", "llama", objective=objective, temperature=0.8, **weight)
     batch = od.make_experience(config, models, made_up_samples(models), 1.0)
     got, sums = gradients(config, models, batch)
     states = [od.predicting_states(m, batch) for m in (models.policy, models.teacher.model)]
@@ -142,8 +111,9 @@ def test_loss_and_gradients_equal_those_of_trl_distillation_trainer(setup, beta)
     torch.testing.assert_close(sums["policy/entropy"], (entropy / count).detach(), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("objective", ["reverse_kl", "forward_kl", "jsd"])
-@pytest.mark.parametrize("top_k_of", ["teacher", "student"])
+@pytest.mark.parametrize(
+    ("objective", "top_k_of"), [("reverse_kl", "student"), ("forward_kl", "teacher"), ("jsd", "teacher")]
+)
 def test_top_k_is_the_divergence_of_k_tokens_and_the_rest(objective, top_k_of):
     """Oracle: the tokens picked by hand, autograd through the definition; it never exceeds the full divergence."""
     config = od.Config(objective=objective, kl_top_k=3, top_k_of=top_k_of, beta=0.3 if objective == "jsd" else 0.5)
@@ -175,7 +145,7 @@ def test_top_k_is_the_divergence_of_k_tokens_and_the_rest(objective, top_k_of):
     assert value.item() == pytest.approx(0.5 * np.log(0.5) + 0.5 * (np.log(0.5) - np.log(2) + 40), rel=1e-6)
 
 
-@pytest.mark.parametrize(("n", "looked_at", "every"), [(1005, 100, 10), (150, 100, 1), (7, 100, 1), (30, 0, 1)])
+@pytest.mark.parametrize(("n", "looked_at", "every"), [(1005, 100, 10), (7, 100, 1), (30, 0, 1)])
 def test_figures_of_two_distributions(n, looked_at, every):
     """The overlap of some tokens has their mean."""
     generator = torch.Generator().manual_seed(3)
@@ -261,8 +231,6 @@ def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
-        {"objective": "forward_kl"},
         {"objective": "jsd", "beta": 0.3},
         {"kl_top_k": 5, "ppo_epochs": 2},
         {"objective": "policy_gradient", "discount": 0.5, "entropy_coef": 0.02},
@@ -274,7 +242,7 @@ def test_chunks_micro_batches_and_padding_change_nothing(setup, settings):
     samples = made_up_samples(models)
     batch = od.make_experience(config, models, samples, 1.0)
     whole, sums = gradients(config, models, batch)
-    for change in ({"logits_chunk": 1}, {"logits_chunk": 5 * 262}, {"micro_batch_tokens": 60}):
+    for change in ({"logits_chunk": 5 * 262}, {"micro_batch_tokens": 60}):
         other = dataclasses.replace(config, **change)
         again = od.make_experience(other, models, samples, 1.0)
         got, got_sums = gradients(other, models, again)
@@ -293,23 +261,15 @@ def test_chunks_micro_batches_and_padding_change_nothing(setup, settings):
     assert relative(gradients(checkpointed, models, batch)[0], whole) < 2e-6
 
 
-def test_a_wider_teacher_is_compared_on_the_shared_rows(setup, folder, tmp_path):
-    """Models of one family pad their embeddings to different sizes; the tokenizer's tokens are what they share."""
+def test_a_sampled_row_that_the_teacher_does_not_have_is_not_in_the_loss(setup, folder, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(folder("llama"))
     model.resize_token_embeddings(320)
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path)
-    config, models = setup()
-    wide = dataclasses.replace(config, teacher=str(tmp_path))
-    other = od.load_models(wide, CPU)
-    assert other.teacher.width == 262
-    cases = ((config, models), (wide, other))
-    found = [gradients(c, m, od.make_experience(c, m, made_up_samples(m), 1.0))[0] for c, m in cases]
-    assert relative(*found) < 1e-6
-    narrow = dataclasses.replace(config, model=str(tmp_path), teacher=folder("llama"))
+    narrow = dataclasses.replace(setup()[0], model=str(tmp_path))
     student = od.load_models(narrow, CPU)
     samples = made_up_samples(student)
-    samples[1]["response_ids"][2] = 300  # a padding row, which the teacher does not have
+    samples[1]["response_ids"][2] = 300
     for objective in ("reverse_kl", "policy_gradient"):
         settings = dataclasses.replace(narrow, objective=objective)
         batch = od.make_experience(settings, student, samples, 1.0)
@@ -344,13 +304,12 @@ def test_a_reward_trains_by_the_spread_within_a_prompts_completions(setup):
     gradients(config, models, batch)  # which asserts that they are not 0
 
 
-@pytest.mark.parametrize("repeats", [1, 3])
-def test_held_out_gap_is_the_mean_over_every_sampled_token(setup, repeats):
+def test_held_out_gap_is_the_mean_over_every_sampled_token(setup):
     """Against transformers' own logits in float64, row by row; micro-batches and pieces are small."""
-    config, models = setup(teacher="noisy", eval_samples=repeats, micro_batch_tokens=64, logits_chunk=262 * 7)
+    config, models = setup(teacher="noisy", eval_samples=3, micro_batch_tokens=64, logits_chunk=262 * 7)
     rows = rows_of(made_up_samples(models))
     generator = np.random.default_rng(5)
-    answers = [generator.integers(6, 262, 1 + i % 9).tolist() for i in range(len(rows) * repeats)]
+    answers = [generator.integers(6, 262, 1 + i % 9).tolist() for i in range(len(rows) * 3)]
     engine, silent = Scripted(answers), od.Reward([])
     silent.silent = True
     metrics, samples = od.held_out_gap(config, models, engine, silent, rows)
@@ -363,8 +322,7 @@ def test_held_out_gap_is_the_mean_over_every_sampled_token(setup, repeats):
         sums.append((s.exp() * (s - t)).sum().item())
     assert metrics["eval/reverse_kl"] == pytest.approx(sum(sums) / sum(map(len, answers)), rel=1e-5)
     assert metrics["eval/reverse_kl_low"] < metrics["eval/reverse_kl"] < metrics["eval/reverse_kl_high"]
-    top = None if repeats == 1 else pytest.approx(max(sums) / sum(sums), rel=1e-5)
-    assert metrics.get("eval/reverse_kl_top") == top
+    assert metrics["eval/reverse_kl_top"] == pytest.approx(max(sums) / sum(sums), rel=1e-5)
 
 
 def test_spread_of_a_mean():
@@ -447,12 +405,8 @@ def flags(folder, small, tmp_path):
 
 @pytest.mark.long
 def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys):
-    """The teacher is run forward only: `generate` is never called, no cache is asked for, no weight changes."""
-    import transformers
-
-    calls, seen, loaded = [], [], {}
-    monkeypatch.setattr(transformers.GenerationMixin, "generate", lambda *a, **k: calls.append(a))
-    load = od.load_models
+    """The teacher is run forward only: no cache is asked for, no weight changes."""
+    seen, loaded, load = [], {}, od.load_models
 
     def watched(*args, **kwargs):
         models = load(*args, **kwargs)
@@ -465,26 +419,18 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
     command, out = flags("run", "--steps", 12, "--batch_size", 32, "--eval_every", 6, "--sample_every", 6)
     command[command.index("--max_new_tokens") + 1] = "24"
     assert od.main(command) == 0
-    assert calls == [] and len(seen) >= 12 and not any(seen)
+    assert len(seen) >= 12 and not any(seen) and same(loaded["before"], loaded["teacher"].state_dict())
     assert not any(p.requires_grad for p in loaded["teacher"].parameters())
-    after = loaded["teacher"].state_dict()
-    assert all(torch.equal(x, after[name]) for name, x in loaded["before"].items())
     rows = without_clock(out)
     assert [row["step"] for row in rows] == list(range(13))
     assert rows[-1]["eval/reverse_kl"] < 0.6 * rows[0]["eval/reverse_kl"]
     assert rows[3]["policy/loss"] == pytest.approx(rows[3]["kl/teacher"], rel=1e-5)
-    expected = {"kl/teacher", "policy/entropy", "policy/teacher_entropy", "policy/overlap", "reward/mean"}
-    assert expected <= set(rows[3]) and {"eval/overlap", "eval/accuracy"} <= set(rows[-1])
-    assert 0 < rows[3]["policy/overlap"] <= 1
+    assert {"policy/entropy", "policy/teacher_entropy", "reward/mean"} <= {*rows[3]} and 0 < rows[3]["policy/overlap"]
+    assert {"eval/overlap", "eval/accuracy"} <= {*rows[-1]}
     summary = json.loads((out / "summary.json").read_text())
     assert summary["reverse_kl_after"] == pytest.approx(rows[-1]["eval/reverse_kl"], rel=1e-6)
-    interval = [rows[-1][f"eval/reverse_kl_{end}"] for end in ("low", "high")]
-    assert summary["reverse_kl_interval_after"] == pytest.approx(interval, rel=1e-6)
-    said = capsys.readouterr()
-    assert re.search(r"step 12: held-out reverse KL [\d.]+ \(95%: [\d.]+ to [\d.]+\)\n", said.err)
-    assert re.search(r"held-out reverse KL \S+ \(\S+ to \S+\) -> \S+ \(\S+ to \S+\), ", said.out)
-    kinds = [row["kind"] for row in read_lines(out / "samples.jsonl")]
-    assert set(kinds) == {"eval", "train"} and (out / "curves.png").exists()
+    assert re.search(r"held-out reverse KL \S+ \(\S+ to \S+\) -> \S+ \(\S+ to \S+\), ", capsys.readouterr().out)
+    assert {row["kind"] for row in read_lines(out / "samples.jsonl")} == {"eval", "train"}
     assert AutoModelForCausalLM.from_pretrained(out / "final").config.vocab_size == 262
 
 
@@ -527,9 +473,7 @@ class Teacher:
             return 200, {"data": [served] if self.fault != "empty" else []}
         self.asked.append(request.body)
         ids, k = request.body["prompt"], request.body["prompt_logprobs"]
-        if (
-            self.fault == "gone" and len(self.asked) > 18
-        ):  # the check, eight held-out prompts, a step of eight, and more
+        if self.fault == "gone" and len(self.asked) > 18:  # the check, 8 held-out prompts, a step of 8, and more
             return 400, {}
         if self.fault == "short" and len(ids) + request.body["max_tokens"] > 32:
             return 400, {"error": {"message": "maximum context length is 32 tokens"}}
@@ -590,11 +534,8 @@ URL = "http://127.0.0.1:9/v1"
     [
         ("--objective policy_gradient --kl_top_k 3", "--kl_top_k with policy_gradient"),
         ("--discount 0.5", "--discount with reverse_kl"),
-        ("--beta 0.2", "--objective jsd"),
         ("--objective jsd --beta 1.5", "at most 1"),
         ("--reward_coef 1", "--group_size 8"),
-        ("--top_k_of student", "--kl_top_k 32"),
-        ("--group_size 3", "whole groups"),
         ("--minibatches 3", "try --batch_size 9"),
         ("--kl_coef 0", "which leave no loss"),
         ("--teacher=", "make_tiny_lm.py --teacher"),
@@ -618,22 +559,20 @@ def test_wrong_settings_are_told(flags, capsys, more, told):
         ("none", "--kl_top_k 6", "without prompt_logprobs"),  # of a server that answers
         ("vocabulary", "--kl_top_k 6", "vocabulary differs"),
         ("empty", "--kl_top_k 6", "serves no model"),
+        ("few positions", "", "at most 16 together, all that"),
         ("short", "--kl_top_k 3 --max_new_tokens 40", "a length of 32; expected one above; try --max-model-len"),
     ],
 )
-def test_wrong_teachers_are_told(flags, server, capsys, teacher, more, told):
-    answers = teacher in ("none", "vocabulary", "empty", "short")
-    command, out = flags("run", *more.split(), teacher=server(teacher)[0] if answers else teacher)
+def test_wrong_teachers_are_told(flags, server, capsys, tmp_path, teacher, more, told):
+    if teacher == "few positions":
+        teacher = str(tmp_path / "short")
+        AutoModelForCausalLM.from_pretrained(TINY_LM, max_position_embeddings=16).save_pretrained(teacher)
+        AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(teacher)
+    elif teacher.isalpha():
+        teacher = server(teacher)[0]
+    command, out = flags("run", *more.split(), teacher=teacher)
     assert od.main(command) == 2
     assert told in capsys.readouterr().err and not out.exists()
-
-
-def test_a_teacher_that_reads_fewer_positions_is_told(flags, capsys, tmp_path):
-    AutoModelForCausalLM.from_pretrained(TINY_LM, max_position_embeddings=16).save_pretrained(tmp_path / "short")
-    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / "short")
-    command, out = flags("run", teacher=str(tmp_path / "short"))
-    assert od.main(command) == 2
-    assert f"at most 16 together, all that {tmp_path / 'short'} reads" in capsys.readouterr().err and not out.exists()
 
 
 def test_plan_is_printed_without_loading_weights(flags, capsys, monkeypatch):

@@ -21,8 +21,6 @@ from parts.sampling.sampling import Ended, HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
-PAGES = ("grpo", "ppo", "distillation", "multi_turn")
-
 
 @functools.cache
 def page(name: str):
@@ -51,17 +49,14 @@ def recomputed(x):
 
 
 PLANTED = {  # by name: what a trainer might do, and the fault it must give
-    "a CPU tensor beside one of the GPU": (lambda: on_gpu(3) + torch.ones(3), "a CPU tensor [(3,)]"),
     "ids that stayed on the CPU": (lambda: embedding(torch.tensor([1]), on_gpu(4, 2)), "a CPU tensor [(1,)]"),
-    "a mask made on the CPU": (lambda: on_gpu(3).where(torch.arange(3) < 2, on_gpu(3)), "a CPU tensor [(3,)]"),
-    "zeros_like on the CPU": (lambda: on_gpu(3) + torch.zeros_like(on_gpu(3), device="cpu"), "a CPU tensor [(3,)]"),
     "a cache that is moved too late": (lambda: torch.cat([on_gpu(2), on_gpu(2).cpu()]), "a CPU tensor [(2,)]"),
     "in a recomputed layer": (lambda: recomputed(on_gpu(3)), "a CPU tensor [(3,)]"),
     "in a thread": (lambda: in_a_thread(lambda: on_gpu(3) * torch.ones(3)), "a CPU tensor [(3,)]"),
     "numpy without a copy": (lambda: on_gpu(3).numpy(), "numpy of a CUDA tensor"),
-    "a generator of the CPU": (
+    "the CPU's generator": (
         lambda: torch.rand(3, device="cuda", generator=torch.Generator()),
-        "a generator of another device than cuda",
+        "a generator of another",
     ),
 }
 
@@ -74,52 +69,29 @@ def test_a_planted_fault_is_reported_with_its_line(name):
     assert any("test_pretended_cuda.py:" in fault and text in fault for fault in gpu.faults), gpu.faults
 
 
-def test_what_cuda_allows_is_no_fault():
-    def allowed():
-        x = on_gpu(3) * torch.tensor(2.0)  # a number of the CPU
-        x = x + torch.ones(3).to(x) + torch.ones(3).to("cuda") + torch.ones(3).cuda() + torch.zeros_like(x)
-        x = x + torch.rand(3, device="cuda", generator=torch.Generator("cuda")) + torch.ones(3, device=x.device)
-        torch.ones(3).copy_(x)
-        with torch.device("cuda"):
-            x = x + torch.ones(3)
-        return (x.cpu() + torch.ones(3)).numpy()
-
+def test_waits_of_the_host_are_counted_and_what_cuda_allows_is_no_fault():
     with PretendedCuda() as gpu:
-        allowed()
-    assert not gpu.faults and torch.ones(1).device.type == "cpu" and not torch.cuda.is_available()
-
-
-WAITS = {
-    ".item() for each token": (lambda x: [x[i].item() for i in range(3)], 3),
-    "a branch on a value": (lambda x: 1 if x.any() else 0, 1),
-    "tolist": (lambda x: x.tolist(), 1),
-    "a mask as an index": (lambda x: x[x > 0], 1),
-    "nonzero": (lambda x: x.nonzero(), 1),
-    "a copy to the CPU": (lambda x: x.cpu(), 1),
-    "a copy to the GPU": (lambda x: x + torch.ones(3).to(x.device), 1),
-    "a list on the GPU": (lambda x: x * torch.tensor([1, 2, 3], device=x.device), 1),
-    "an index on the CPU": (lambda x: x[torch.tensor([0])], 1),
-    "none: where, gather, a comparison": (lambda x: torch.where(x > 0, x, x).gather(0, x.long() * 0), 0),
-}
-
-
-@pytest.mark.parametrize("name", WAITS)
-def test_waits_of_the_host_are_counted(name):
-    call, count = WAITS[name]
-    with PretendedCuda() as gpu:
-        call(on_gpu(3))
-    assert gpu.waits.total() == count and not gpu.faults
+        x = on_gpu(3)
+        x = x * torch.tensor(2.0) + torch.ones(3, device=x.device) + torch.zeros_like(x)
+        x = torch.where(x > 0, x, x).gather(0, x.long() * 0)
+        x = x + torch.rand(3, device="cuda", generator=torch.Generator("cuda"))
+        assert gpu.waits.total() == 0
+        one_each = [lambda: bool(x.any()), x.tolist, lambda: x[x > 0], x.cpu, lambda: x[torch.tensor([0])]]
+        one_each += [lambda: torch.tensor([1, 2], device="cuda"), lambda: torch.ones(3).to(x)]
+        for count, call in enumerate(one_each, 1):
+            call()
+            assert gpu.waits.total() == count, gpu.waits
+    assert not gpu.faults and not torch.cuda.is_available()
 
 
 # ------------------------------------------------------------------------------------------------ each more token
 
 # (kernels, waits of the host) for each more token of a batch, at most, with the embedded model of 2 layers; they may
 # only fall. A page waits once: transformers looks whether the mask has a pad
-PER_TOKEN = {"fp32": (93, 0.125), "bf16": (108, 0.125), "bf16, LoRA": (107, 0.125), "page": (133, 1.125)}
-PER_TOKEN |= {"fp32, graphs": (31, 0.125), "bf16, LoRA, graphs": (32, 0.125)}
+PER_TOKEN = {"fp32": (93, 0.125), "bf16, LoRA": (107, 0.125), "bf16, LoRA, graphs": (32, 0.125), "page": (133, 1.125)}
 
 
-def per_token(gpu, sample, few: int = 9, many: int = 33) -> tuple[float, float]:
+def per_token(gpu, sample, few: int = 9, many: int = 17) -> tuple[float, float]:
     """(launches, waits) for each token between `few` and `many`; no row ends."""
     counts = []
     for tokens in (few, many):
@@ -154,23 +126,22 @@ def test_a_token_of_the_sampler_waits_rarely_and_launches_few_kernels(kind):
     assert launches <= most[0] and waits <= most[1] and not gpu.faults, (launches, waits, gpu.faults)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_what_a_graph_replays_is_what_runs_without_it(precision, monkeypatch):
+def test_what_a_graph_replays_is_what_runs_without_it(monkeypatch):
     """Numbers and addresses stay as they were recorded, while rooms grow and rows leave."""
-    monkeypatch.setattr(key_cache, "BLOCK", 5)
-    prompts, draws = [[5, 6, 7], [5, 6, 7, 8], [9], [*range(20, 50)]] * 2, np.random.default_rng(0).random((8, 40))
+    monkeypatch.setattr(key_cache, "BLOCK", 4)
+    prompts, draws = [[5, 6, 7], [5, 6, 7, 8], [9], [*range(20, 50)]] * 2, np.random.default_rng(0).random((8, 20))
     with PretendedCuda() as gpu, torch.no_grad():
-        engine, recorded = engine_of(f"{precision}, graphs"), []
-        engine.config.max_new_tokens = 40
+        engine, recorded = engine_of("fp32, graphs"), []
+        engine.config.max_new_tokens = 20
         record = RoomSteps.record
         monkeypatch.setattr(RoomSteps, "record", lambda steps: recorded.append(len(steps.token)) or record(steps))
         replayed = engine.generate(prompts, draws)
         engine.graphs = False
         plain = engine.generate(prompts, draws)
-    assert not gpu.faults and len(recorded) >= 6 and recorded[-1] < 8, (gpu.faults, recorded)
+    assert not gpu.faults and len(recorded) >= 4 and recorded[-1] < 8, (gpu.faults, recorded)
     assert [ids for ids, _ in replayed] == [ids for ids, _ in plain]
     for (_, one), (_, other) in zip(replayed, plain, strict=True):
-        assert one == pytest.approx(other, abs=1e-5 if precision == "fp32" else 2e-2)
+        assert one == pytest.approx(other, abs=1e-5)
 
 
 def test_a_graph_refuses_waits_and_copies():
@@ -180,7 +151,7 @@ def test_a_graph_refuses_waits_and_copies():
     assert len(gpu.faults) == 2 and all("in a graph" in fault for fault in gpu.faults), gpu.faults
 
 
-@pytest.mark.parametrize("name", ["Llama", "Qwen3", "Gemma3", "Mamba2"])
+@pytest.mark.parametrize("name", ["Llama", "Gemma3", "Mamba2"])
 def test_norms_in_one_kernel_are_those_of_transformers(name):
     module = importlib.import_module(f"transformers.models.{name.lower()}.modeling_{name.lower()}")
     kind = module.MambaRMSNormGated if name == "Mamba2" else getattr(module, f"{name}RMSNorm")
@@ -199,7 +170,7 @@ def test_norms_in_one_kernel_are_those_of_transformers(name):
         assert "forward" not in vars(norm)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["grpo", "distillation"])  # the pages sample by the same function
 def test_a_token_of_a_page_waits_rarely_and_its_head_is_in_fp32(name):
     settings = {"model": str(TINY_LM), "data": "", "teacher": str(TINY_LM), "kl_coef": 0.0}
     with PretendedCuda() as gpu:
@@ -233,39 +204,22 @@ def test_completions_that_end_together_are_told_in_as_few_waits_as_one():
 
 # ------------------------------------------------------------------------------------------------ whole runs
 
-SIZES = "--batch_size 8 --max_new_tokens 12 --eval_rows 4 --plot_every 0 --save_every 1 --steps 1 --device cuda".split()
-SIZES += FEW
+PPO = "--batch_size 8 --max_new_tokens 12 --eval_rows 4 --plot_every 0 --save_every 1 --steps 1 --device cuda".split()
+PPO += FEW
+GRPO = [*PPO, "--algorithm=grpo", "--group_size=4"]
+TRL_SIZES = "--steps 1 --num_generations 4 --max_completion_length 12 --eval_rows 4 --plot_every 0".split()
+WARM_SIZES = "--self --prompts_per_round 12 --samples 4 --rounds 1 --min_rounds 1 --min_steps 2 --max_new_tokens 24"
+WARM_SIZES += " --batch_size 8 --rollout_batch_size 16 --eval_prompts 4 --eval_samples 4 --device cuda"
+EVALUATION = f"--model {TINY_LM} --task math --data {EVAL_DATA} --limit 8 --max_new_tokens 12 --device cuda".split()
 RUNS = {
-    "PPO, a reference, two updates": ("ppo_train", [*SIZES, "--minibatches=2", "--kl_coef=0.05"]),
-    "GRPO, layers recomputed": (
-        "ppo_train",
-        [*SIZES, "--algorithm=grpo", "--group_size=4", "--gradient_checkpointing", "--precision=fp32"],
-    ),
-    "GRPO with LoRA, scored early": (
-        "ppo_train",
-        [*SIZES, "--algorithm=grpo", "--group_size=4", "--lora_rank=4", "--score_while_sampling=groups"],
-    ),
-    "GRPO with an environment": (
-        "ppo_train",
-        [*SIZES, "--algorithm=grpo", "--group_size=4", f"--environment={SECOND_ATTEMPT}", "--max_turns=2"],
-    ),
-    "distillation": ("on_policy_distillation", [*SIZES, f"--teacher={TINY_LM}"]),
-    "evaluation": (
-        "evaluation",
-        f"--model {TINY_LM} --task math --data {EVAL_DATA} --limit 8 --max_new_tokens 12 --device cuda".split(),
-    ),
-    "TRL": (
-        "grpo_train",
-        [*FEW, *"--steps 1 --num_generations 4 --max_completion_length 12 --eval_rows 4 --plot_every 0".split()],
-    ),
-    "warm start": (
-        "warm_start",
-        [
-            *[*FEW, *"--self --prompts_per_round 12 --samples 4".split()],
-            *"--rounds 1 --min_rounds 1 --min_steps 2 --max_new_tokens 24 --batch_size 8".split(),
-            *"--rollout_batch_size 16 --eval_prompts 4 --eval_samples 4 --device cuda".split(),
-        ],
-    ),
+    "PPO, a reference, two updates": ("ppo_train", [*PPO, "--minibatches=2", "--kl_coef=0.05"]),
+    "GRPO, layers recomputed": ("ppo_train", [*GRPO, "--gradient_checkpointing", "--precision=fp32"]),
+    "GRPO with LoRA, scored early": ("ppo_train", [*GRPO, "--lora_rank=4", "--score_while_sampling=groups"]),
+    "GRPO with an environment": ("ppo_train", [*GRPO, f"--environment={SECOND_ATTEMPT}", "--max_turns=2"]),
+    "distillation": ("on_policy_distillation", [*PPO, f"--teacher={TINY_LM}"]),
+    "evaluation": ("evaluation", EVALUATION),
+    "TRL": ("grpo_train", [*FEW, *TRL_SIZES]),
+    "warm start": ("warm_start", [*FEW, *WARM_SIZES.split()]),
 }
 
 
@@ -290,20 +244,24 @@ def test_a_run_and_its_resume_keep_to_the_device(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_keeps_to_the_device(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("ppo", {"reward": "my.py:reward", "batch_size": 4}),
+        ("grpo", {"reward": "my.py:reward", "prompts": 2, "group_size": 2}),
+        ("distillation", {"reward": "my.py:reward", "batch_size": 4, "teacher": str(TINY_LM)}),
+        ("multi_turn", {"environment": SECOND_ATTEMPT, "prompts": 2, "group_size": 2}),
+    ],
+)
+def test_a_page_keeps_to_the_device(name, settings, tmp_path, monkeypatch):
     for file, source in (("train", TRAIN_DATA), ("test", EVAL_DATA)):
         write_lines(tmp_path / f"{file}.jsonl", read_lines(source)[:4])
     (tmp_path / "my.py").write_text("def reward(completion, answer):\n    return float(answer in completion)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(page(name).signal, "signal", lambda *_: None)
-    settings = {"model": str(TINY_LM), "data": "train.jsonl", "eval_data": "test.jsonl", "steps": 1}
-    settings |= {"max_new_tokens": 8}
-    settings |= {"batch_size": 4} if name in ("ppo", "distillation") else {"prompts": 2, "group_size": 2}
-    settings |= {"environment": SECOND_ATTEMPT} if name == "multi_turn" else {"reward": "my.py:reward"}
-    settings |= {"teacher": str(TINY_LM)} if name == "distillation" else {}
+    common = {"model": str(TINY_LM), "data": "train.jsonl", "eval_data": "test.jsonl", "steps": 1, "max_new_tokens": 8}
     with PretendedCuda() as gpu:
-        page(name).train(page(name).Config(**settings))
+        page(name).train(page(name).Config(**common, **settings))
     assert not gpu.faults and gpu.launches > 1000 and (tmp_path / "out" / "result.json").exists()
 
 

@@ -10,7 +10,18 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from conftest import EVAL_DATA, SCRIPTS, SHAPE, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
+from conftest import (
+    EVAL_DATA,
+    FEW_EVAL,
+    FEW_TRAIN,
+    SCRIPTS,
+    SHAPE,
+    TINY_LM,
+    TRAIN_DATA,
+    load_script,
+    read_lines,
+    write_lines,
+)
 from local_server import serving
 from small_runs import same, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -20,14 +31,14 @@ from parts.foundation.messages import UserError
 from programs.warm_start.samples import Sampler, chosen_samples, measured, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start
 from programs.warm_start.solutions import solution_ids
-from programs.warm_start.supervise import enough_epochs, make_callback, make_sft_trainer, supervise, training_rows
+from programs.warm_start.supervise import enough_epochs, make_sft_trainer, supervise, training_rows
 
 warm = load_script("warm_start")
 TOKENIZER = AutoTokenizer.from_pretrained(TINY_LM)
 END, ASSISTANT = TOKENIZER.convert_tokens_to_ids(["<|end|>", "<|assistant|>"])
 ROWS = read_lines(TRAIN_DATA)[:24]
 SMALL = ["--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=4", "--batch_size=8", "--rollout_batch_size=16"]
-SMALL += [f"--eval_data={EVAL_DATA}"]
+SMALL += [f"--eval_data={FEW_EVAL}"]
 OF_SELF = ["--self", "--prompts_per_round=12", "--samples=4", "--rounds=2", "--min_rounds=2", "--seed=3"]
 
 
@@ -39,7 +50,7 @@ def user(text: str) -> list[dict]:
 # ------------------------------------------------------------------------------------------------ pass rates
 
 
-@pytest.mark.parametrize(("n", "c", "group"), [(5, 2, 2), (6, 1, 4), (6, 6, 3), (4, 0, 4), (7, 3, 3)])
+@pytest.mark.parametrize(("n", "c", "group"), [(6, 1, 4), (6, 6, 3), (7, 3, 3)])
 def test_signal_is_the_share_of_groups_with_both(n, c, group):
     answers = [i < c for i in range(n)]
     groups = list(itertools.combinations(answers, group))
@@ -70,8 +81,7 @@ def test_what_fits_and_every_rate_is_in_one_bin(counts, fits):
 
 
 def test_a_leak_ends_the_command(tmp_path, capsys):
-    held_out = json.loads(EVAL_DATA.read_text().splitlines()[0])
-    data = write_lines(tmp_path / "train.jsonl", [*ROWS, held_out])
+    data = write_lines(tmp_path / "train.jsonl", [*ROWS, read_lines(FEW_EVAL)[0]])
     assert warm.main(["--self", f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
     assert "1 of 25 prompts that are held out too" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -104,11 +114,7 @@ def test_a_tag_that_the_template_opens_is_not_repeated(text):
     assert found == [*TOKENIZER("so</think>4").input_ids, END]
     asked = {"prompt": user("1+1="), "prompt_ids": warm.encode_prompt(TOKENIZER, user("1+1="))}
     assert solution_ids(Config(), MODELS, asked, text) == [*TOKENIZER(text).input_ids, END], "this prompt opens none"
-
-
-def test_a_template_that_ends_turns_with_another_token_gives_that_token():
-    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    tokenizer.chat_template = TOKENIZER.chat_template.replace("<|end|>", "<|system|>")
+    tokenizer.chat_template = TOKENIZER.chat_template.replace("<|end|>", "<|system|>")  # another token ends a turn
     (other,) = tokenizer.convert_tokens_to_ids(["<|system|>"])
     row = {"prompt": user("1+1="), "prompt_ids": warm.encode_prompt(tokenizer, user("1+1="))}
     found = solution_ids(Config(), SimpleNamespace(tokenizer=tokenizer, eos_ids=[END, other]), row, "2")
@@ -125,7 +131,7 @@ def test_different_well_formed_samples_are_chosen_few_of_the_easy_and_all_of_the
     middle = [sample(1, f"m{i}", i < 6) for i in range(8)]
     hard = [sample(2, f"h{i // 2}", i < 4) for i in range(8)]  # each text twice
     malformed = [sample(4, "wrong form", True, 0.5), sample(4, "none", True, None), sample(4, "good", True)]
-    malformed += [sample(4, f"f{i}", False) for i in range(4)]
+    malformed += [sample(4, "wrong", False)] * 4
     bare = {"row": 5, "text": "no such reward", "passed": True, "rewards": {"right": 1.0}}
     given = [*easy, *middle, *hard, *[sample(3, "n", False)] * 8, *malformed, bare]
     texts = [one["text"] for one in chosen_samples(Config(max_per_prompt=4), given)]
@@ -169,23 +175,12 @@ def test_few_solutions_are_passed_over_until_there_are_enough_steps(rows, epochs
     assert enough_epochs(Config(epochs=epochs, batch_size=16, min_steps=32), rows) == pytest.approx(passes)
 
 
-def test_slow_steps_are_shown_each_minute(monkeypatch, capsys):
-    clock = Mock(monotonic=Mock(side_effect=[0, 30, 61, 61, 100, 122, 122]))
-    monkeypatch.setattr("programs.warm_start.supervise.time", clock)
-    callback = make_callback(SimpleNamespace(signum=0))
-    for step in range(1, 5):
-        state = SimpleNamespace(global_step=step, max_steps=4)
-        callback.on_log(SimpleNamespace(fp16=False), state, None, logs={"loss": 0.5, "grad_norm": 1.0})
-    assert capsys.readouterr().err.splitlines() == ["step 2 of 4, loss 0.500", "step 4 of 4, loss 0.500"]
-
-
 @pytest.mark.parametrize(("settings", "start"), [({"self": True}, 0), ({"teacher": "x"}, 0), ({}, 2)])
 def test_sampled_solutions_train_the_model_as_it_came(settings, start, tmp_path):
     load = Mock(side_effect=StopIteration)  # what a round starts from
+    shop = SimpleNamespace(config=Config(**settings), rows=[], round_folder=lambda n: tmp_path, load=load)
     with pytest.raises(StopIteration):
-        supervise(
-            SimpleNamespace(config=Config(**settings), rows=[], round_folder=lambda n: tmp_path, load=load), 3, []
-        )
+        supervise(shop, 3, [])
     load.assert_called_once_with(start)
 
 
@@ -328,15 +323,6 @@ def test_a_run_ends_with_a_model_a_summary_and_commands_that_parse(of_self):
     assert all(one["ids"][-1] == END and TOKENIZER.decode(one["ids"][:-1]) == one["text"] for one in lines)
 
 
-@pytest.mark.long
-def test_more_rounds_write_the_model_anew(of_self, tmp_path):
-    run, flags = tmp_path / "run", [f"--data={of_self.data}", *OF_SELF, *SMALL, "--resume"]
-    shutil.copytree(of_self.run, run)
-    assert warm.main([*flags, f"--output_dir={run}", "--rounds=3", "--min_rounds=3"]) == 0
-    assert same(weights(run), weights(run, "rounds/round-003/policy/model.safetensors"))
-    assert not same(weights(run), weights(of_self.run))
-
-
 class Killed(BaseException):
     """Stands for kill -9: nothing catches it."""
 
@@ -367,23 +353,22 @@ def test_what_was_killed_goes_on_and_samples_nothing_twice(of_self, tmp_path, mo
     assert same(weights(of_self.run), weights(tmp_path / "run"))
     drawn.clear()
     assert warm.main(flags) == 0 and not drawn  # all is there
+    assert warm.main([*flags, "--rounds=3", "--min_rounds=3"]) == 0
+    run = tmp_path / "run"
+    assert same(weights(run), weights(run, "rounds/round-003/policy/model.safetensors"))
+    assert not same(weights(run), weights(of_self.run))
 
 
 @pytest.mark.long
 def test_a_teacher_with_adapters_and_a_round_that_is_not_enough(tmp_path, capsys):
-    data = write_lines(tmp_path / "train.jsonl", ROWS[:8])
-    flags = [f"--data={data}", *SMALL, f"--teacher={TINY_LM}", "--samples=4", "--rounds=1", "--lora_rank=4"]
-    flags += [f"--output_dir={tmp_path / 'run'}", "--seed=1"]
-    assert warm.main([*flags, "--pass_low=1", "--pass_high=1"]) == 1
-    assert "RL cannot begin yet: pass rate" in capsys.readouterr().err
-    assert not (tmp_path / "run/final").exists()
-    folder = tmp_path / "run/rounds/round-001"
-    assert (folder / "policy/adapter_model.safetensors").exists()
-    assert "TINY" not in (folder / "policy/adapter_config.json").read_text()
-    for one in read_lines(folder / "supervised.jsonl"):
+    data, run = write_lines(tmp_path / "train.jsonl", ROWS[:8]), tmp_path / "run"
+    flags = [f"--data={data}", *SMALL, f"--teacher={TINY_LM}", "--samples=4", "--rounds=1", "--lora_rank=4", "--seed=1"]
+    assert warm.main([*flags, f"--output_dir={run}", "--pass_low=1", "--pass_high=1"]) == 1
+    assert "RL cannot begin yet: pass rate" in capsys.readouterr().err and not (run / "final").exists()
+    assert (run / "rounds/round-001/policy/adapter_model.safetensors").exists()
+    for one in read_lines(run / "rounds/round-001/supervised.jsonl"):
         assert one["ids"] == [*TOKENIZER(one["text"], add_special_tokens=False).input_ids, END]
-    again = [*flags, f"--output_dir={tmp_path / 'merged'}", "--min_rounds=1", "--min_format=0"]
-    assert warm.main(again) == 0
+    assert warm.main([*flags, f"--output_dir={tmp_path / 'merged'}", "--min_rounds=1", "--min_format=0"]) == 0
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged/final")
     assert type(merged).__name__ == "LlamaForCausalLM" and not (tmp_path / "merged/final/adapter_config.json").exists()
 
@@ -413,32 +398,31 @@ class Teacher:
 
 @pytest.mark.long
 def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
-    teacher = Teacher()
+    teacher, run = Teacher(), tmp_path / "run"
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setattr(warm.time, "sleep", lambda seconds: None)
     data = write_lines(tmp_path / "train.jsonl", ROWS[:12])
     flags = [f"--data={data}", *SMALL, "--samples=4", "--rounds=1", "--sample_temperature=0.7", "--pass_low=1"]
-    flags += ["--max_draws=1", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]
-    flags += ["--pass_high=1", f"--output_dir={tmp_path / 'run'}", "--epochs=1", "--eval_samples=2"]
+    flags += ["--max_draws=1", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward", "--pass_high=1", "--epochs=1"]
+    flags += ["--eval_samples=2", "--eval_prompts=1"]
     with serving(teacher) as server:
         url, calls = f"{server}/v1", teacher.calls
-        assert warm.main([*flags, f"--teacher={url}"]) == 1
+        assert warm.main([*flags, f"--output_dir={run}", f"--teacher={url}"]) == 1
         said = capsys.readouterr().err
         assert "or with an end token" in said and said.count("returns its thinking apart from its text") == 1
-        assert len(calls) == 12 * 4
         assert {(path, key) for path, key, _ in calls} == {("/v1/chat/completions", "Bearer secret")}
         asked = [body for *_, body in calls]
         assert {(b["model"], b["max_tokens"], b["temperature"]) for b in asked} == {("large", 24, 0.7)}
-        assert len({b["seed"] for b in asked}) == 48
-        told = read_lines(tmp_path / "run/rounds/round-001/supervised.jsonl")
+        assert len({b["seed"] for b in asked}) == len(calls) == 12 * 4
+        told = read_lines(run / "rounds/round-001/supervised.jsonl")
         even = {json.dumps(row["prompt"]) for row in ROWS[:12] if int(row["prompt"][-1]["content"][0]) % 2 == 0}
         assert told and {json.dumps(one["prompt"]) for one in told} <= even, "those that did not end are not learnt"
         assert all(one["ids"] == [*TOKENIZER(one["text"], add_special_tokens=False).input_ids, END] for one in told)
-        assert warm.main([*flags, f"--teacher={url}", "--resume"]) == 1 and len(calls) == 48, "nothing is asked twice"
+        assert warm.main([*flags, f"--output_dir={run}", f"--teacher={url}", "--resume"]) == 1
+        assert len(calls) == 48, "nothing is asked twice"
     monkeypatch.setattr(warm.urllib.request, "urlopen", Mock(side_effect=ConnectionRefusedError("refused")))
     capsys.readouterr()
-    gone = [*flags[:-3], f"--output_dir={tmp_path / 'gone'}", "--eval_samples=1", "--eval_prompts=1"]
-    assert warm.main([*gone, f"--teacher={url}#large"]) == 2
+    assert warm.main([*flags, f"--output_dir={tmp_path / 'gone'}", f"--teacher={url}#large"]) == 2
     assert f"from {url}/chat/completions; expected an answer; try another --teacher" in capsys.readouterr().err
 
 
@@ -458,7 +442,6 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
     ("completion", "message"),
     [
         ("42", "in the form that the reward pays"),
-        ([{"role": "assistant", "content": "42", "reasoning_content": "so"}], "with reasoning_content"),
         ([{"role": "assistant", "content": "42", "tool_calls": [{"id": 1}]}], "with tool_calls"),
         ([{"role": "user", "content": "42"}], "one assistant message"),
     ],
@@ -466,9 +449,8 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
 def test_solutions_that_cannot_train_are_told_early(completion, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(warm, "load_network", None)
     data = write_lines(tmp_path / "bad.jsonl", [row | {"completion": completion} for row in ROWS])
-    for more in ([], ["--dry_run"]):
-        assert warm.main([f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}", *more]) == 2
-        assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
+    assert warm.main([f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -478,11 +460,9 @@ def test_solutions_that_cannot_train_are_told_early(completion, message, tmp_pat
         ({"samples": 4, "min_steps": 9}, "--samples, --min_steps without --self or --teacher"),
         ({"self": True, "completion_column": "text"}, "--completion_column with"),
         ({"pass_low": 0.9, "pass_high": 0.1}, "pass_low"),
-        ({"min_rounds": 9}, "min_rounds 9"),
         ({"batch_size": 16, "micro_batch_size": 3}, "divisor"),
         ({"teacher": "a/b", "rollout_engine": "vllm"}, "holds one model"),
         ({"teacher": "./nowhere"}, r"got teacher .\./nowhere"),
-        ({"vllm_args": ["a=1"]}, "rollout_engine hf"),
         ({"precision": "fp16", "device": "cpu"}, "TRL trains in fp32"),
     ],
 )
@@ -491,20 +471,10 @@ def test_settings_that_contradict_are_refused(settings, message):
         check_warm_start(Config(**settings))
 
 
-def test_data_without_solutions_or_held_out_prompts_say_what_to_try(tmp_path, capsys):
-    data = write_lines(tmp_path / "train.jsonl", ROWS)
-    assert warm.main([f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
-    assert "--completion_column NAME" in capsys.readouterr().err
-    assert warm.main([f"--data={data}", "--self", f"--output_dir={tmp_path / 'run'}"]) == 2
-    assert "got no --eval_data" in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------------------------------ the preflight of a model
 
 
-@pytest.mark.parametrize(
-    ("value", "fits", "code"), [("1", "harder prompts", 1), ("0", "warm start", 1), ("len(c) % 2", "RL now", 0)]
-)
+@pytest.mark.parametrize(("value", "fits", "code"), [("0", "warm start", 1), ("len(c) % 2", "RL now", 0)])
 def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, capsys):
     source = f"def r(prompts, completions, **kwargs):\n    return [{value} for c in map(str, completions)]\n"
     (tmp_path / "r.py").write_text(source)
@@ -513,29 +483,19 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
     assert load_script("reward_preflight").main(flags) == code
     found = json.loads(capsys.readouterr().out)
     assert found["fits"] == fits and found["samples"] == 32 and sum(found["prompts_by_pass_rate"].values()) == 4
-    if value in "01":
-        assert found["pass_rate"] == float(value) and found["groups_with_signal"] == 0
     assert sum(found["scores"].values()) == 32
+    assert value != "0" or found["pass_rate"] == found["groups_with_signal"] == 0
 
 
-@pytest.mark.parametrize(
-    ("template", "prompt", "message"),
-    [
-        (TOKENIZER.chat_template, "7+5=", "24 of 24 prompts are strings, which bypass the chat template of"),
-        (None, user("7+5="), "messages are joined by newlines, as"),
-    ],
-)
-def test_a_teacher_that_reads_prompts_otherwise_is_told_early(template, prompt, message, tmp_path, capsys):
-    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    tokenizer.chat_template = template
-    AutoModelForCausalLM.from_pretrained(TINY_LM).save_pretrained(tmp_path / "teacher")
-    tokenizer.save_pretrained(tmp_path / "teacher")
-    data = write_lines(tmp_path / "train.jsonl", [row | {"prompt": prompt} for row in ROWS])
-    flags = [f"--data={data}", *SMALL, f"--teacher={tmp_path / 'teacher'}", "--dry_run"]
+def test_a_teacher_that_reads_prompts_otherwise_is_told_early(tmp_path, capsys):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(TINY_LM, teacher)
+    data = write_lines(tmp_path / "train.jsonl", [row | {"prompt": "7+5="} for row in ROWS])
+    flags = [f"--data={data}", *SMALL, f"--teacher={teacher}", "--dry_run"]
     flags += ['--chat_template_kwargs={"enable_thinkin": false}']
     assert warm.main([*flags, f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]) == 0
     said = capsys.readouterr().err
-    assert f"--teacher {tmp_path / 'teacher'}: {message} {tmp_path / 'teacher'}" in said
+    assert f"--teacher {teacher}: 24 of 24 prompts are strings, which bypass the chat template of {teacher}" in said
     assert f"{data}: the chat template of {TINY_LM} does not read enable_thinkin" in said
 
 
@@ -548,16 +508,20 @@ def test_rows_are_held_out_of_the_data_as_the_trainers_do(tmp_path, capsys):
     assert (batch["prompts"], batch["held_out_prompts"], batch["optimizer_steps_on_these"]) == (18, 6, 8)
     command = shlex.split(warm.rl_command(warm.parse_config(flags), "final", "ppo_train"))[2:]
     assert load_script("ppo_train").parse_config(command).hold_out == 6
+    assert warm.main([f"--data={FEW_TRAIN}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert "--completion_column NAME" in capsys.readouterr().err
+    assert warm.main([f"--data={FEW_TRAIN}", "--self", f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert "got no --eval_data" in capsys.readouterr().err
 
 
 def test_a_round_that_finds_nothing_is_the_last(tmp_path, capsys):
     """The same model would be sampled again; --resume tries another round."""
     (tmp_path / "r.py").write_text("def r(prompt, completion):\n    return 0.0\n")
     data = write_lines(tmp_path / "train.jsonl", ROWS[:8])
-    flags = [f"--data={data}", *SMALL, "--self", "--samples=2", "--max_draws=2", f"--reward={tmp_path / 'r.py'}:r"]
-    flags += [f"--output_dir={tmp_path / 'run'}"]
-    for times in (1, 2):
-        assert warm.main([*flags, *["--resume"] * (times > 1)]) == 1
+    flags = [f"--data={data}", *SMALL, "--self", "--samples=2", "--max_draws=1", f"--reward={tmp_path / 'r.py'}:r"]
+    flags += [f"--output_dir={tmp_path / 'run'}", "--eval_prompts=2", "--eval_samples=2", "--max_new_tokens=8"]
+    for times, more in ((1, []), (2, ["--resume"])):
+        assert warm.main([*flags, *more]) == 1
         said = capsys.readouterr().err
         assert f"round {times}: 0 of" in said and f"round {times + 1}:" not in said and "teach little" not in said
         assert "no solution was found: try --data with a column completion" in said

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 import torch
-from conftest import ROOT, load_script, run_script
+from conftest import ROOT, run_script
 from real_helpers import GEMMA, HUMANEVAL, MODELS, QWEN, REWARDS, first_layers, flags_of, held_out, lines_of, run
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 pytestmark = pytest.mark.skipif(
     not ((QWEN / "config.json").exists() and (GEMMA / "config.json").exists()),
@@ -171,61 +171,3 @@ def test_vllm_samples_what_the_trainer_has(data, tmp_path):
     done = subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert all(line["mismatch/kl"] < 1e-6 for line in lines_of(tmp_path / "run") if "mismatch/kl" in line)
-
-
-@BOTH
-def test_a_merged_folder_has_the_adapters_logits(model, tmp_path):
-    from peft import LoraConfig, get_peft_model
-
-    torch.manual_seed(0)
-    settings = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
-    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32), settings)
-    for name, x in adapted.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(x, std=0.01)
-    adapted.save_pretrained(tmp_path / "adapter")
-    ids = torch.arange(100, 140)[None]
-    with torch.no_grad():
-        before, plain = adapted(ids).logits, adapted.get_base_model()
-        with adapted.disable_adapter():
-            assert (plain(ids).logits - before).abs().max() > 0.05, "the adapter does something"
-    del adapted, plain
-    flags = [str(tmp_path / "adapter"), "--base", str(model), "--dtype", "fp32", "--output", str(tmp_path / "merged")]
-    assert load_script("merge_adapter").main(flags) == 0
-    with torch.no_grad():
-        after = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)(ids).logits
-    torch.testing.assert_close(after, before, rtol=0, atol=2e-3)
-
-
-VERL = """
-import sys
-from pathlib import Path
-
-sys.path[:0] = [f"{root}/tests", f"{root}/tests/with_verl"]
-from verl_helpers import run_main_ppo, write_prompts
-
-model, folder = sys.argv[1], Path(sys.argv[2])
-small = ["data.train_batch_size=2", "data.max_prompt_length=64", "data.max_response_length=8"]
-small += ["actor_rollout_ref.rollout.n=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2"]
-small += ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "actor_rollout_ref.actor.optim.lr=1e-6"]
-small += ["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2"]
-lines = run_main_ppo(
-    folder, *write_prompts(folder), f"actor_rollout_ref.model.path={model}", "algorithm.adv_estimator=grpo",
-    f"trainer.default_local_dir={folder}/checkpoints", "trainer.save_freq=-1", "trainer.total_training_steps=2", *small,
-)
-assert [line["step"] for line in lines] == [1, 2], lines
-assert all(line["training/rollout_actor_probs_pearson_corr"] > 0.99 for line in lines), lines
-"""
-
-
-def test_verl_runs_two_steps(tmp_path):
-    """With the first layers: trainer and sampler of the whole model need more than 24 GiB in fp32, of half of it 20."""
-    python = ROOT / ".venv-verl" / "bin" / "python"
-    if not python.exists():
-        pytest.skip("no .venv-verl; try make setup-verl")
-    program = VERL.replace("{root}", str(ROOT))
-    few = first_layers(QWEN, 4, tmp_path / "few")
-    command = [str(python), "-c", program, str(few), str(tmp_path)]
-    env = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}  # Ray refuses ""
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3600)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

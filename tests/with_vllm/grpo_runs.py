@@ -20,18 +20,6 @@ SHORT = ["--per_device_train_batch_size=16", "--steps=3", "--check_sync=1"]
 LOST = "model.layers.1.self_attn.k_proj.weight"
 
 
-def skipped(grpo) -> None:
-    """The second copy and those behind it are left out; the first is before the held-out evaluation."""
-    copy, calls = grpo.reload_layers, []
-
-    def some(engine) -> None:
-        calls.append(engine)
-        if len(calls) < 2:
-            copy(engine)
-
-    grpo.reload_layers = some
-
-
 def partly(grpo) -> None:
     """One tensor keeps its first value in the sampler."""
     kept = {}
@@ -50,25 +38,12 @@ def unmerged(grpo) -> None:
     PeftModel.merge_adapter = PeftModel.unmerge_adapter = lambda self: None
 
 
-def twice(grpo) -> None:
-    """The sampler applies the temperature to logits that have been divided by it."""
-    watch = grpo.watch_copies
-
-    def squared(config, trainer):
-        trainer.vllm_generation.temperature **= 2
-        return watch(config, trainer)
-
-    grpo.watch_copies = squared
-
-
 TALKS = [f"--environment={ROOT / 'examples' / 'environments.py'}:SecondAttempt", "--max_turns=2"]
 RUNS = {
     "learns": (LEARNS, None),
     "adapters": ([*SHORT, "--lora_rank=4", "--learning_rate=1e-2"], None),
     "talks": ([*SHORT, *TALKS, "--temperature=1.3", "--max_conversation_tokens=160"], None),
-    "skipped": (SHORT, skipped),
     "partly": (SHORT, partly),
-    "twice": ([*SHORT, "--temperature=1.4"], twice),
     "unmerged": ([*SHORT, "--lora_rank=4", "--learning_rate=1e-2"], unmerged),
 }
 

@@ -1,19 +1,16 @@
 """The engine of our trainers with the real vLLM: what it samples, and that weights which did not arrive are noticed."""
 
-import dataclasses
 import random
 
 import numpy as np
 import pytest
 import torch
 import vllm
-from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_helpers import prompts_of
 
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError
-from parts.networks.models import unwrapped
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import OURS, VLLM_ABOVE, VLLM_OLDEST, VllmEngine, vllm_options
 from parts.sampling.sync_check import StaleSamplerError, checksums, logprob_gap, same_checksums
@@ -55,42 +52,9 @@ def moved(first):
     models.policy.load_state_dict(saved)
 
 
-def test_building_an_engine_leaves_the_precision_of_matrix_products(monkeypatch):
-    """vLLM's GPU worker sets "highest" for the whole process; weights are loaded under its config."""
-    from types import SimpleNamespace
-
-    from vllm.config import VllmConfig, get_current_vllm_config_or_none
-
-    given, seen = VllmConfig(), []
-
-    def make(**_):
-        torch.set_float32_matmul_precision("highest")
-        runner = SimpleNamespace(reload_weights=lambda weights_iterator: seen.append(get_current_vllm_config_or_none()))
-        worker = SimpleNamespace(driver_worker=SimpleNamespace(model_runner=runner))
-        engine = SimpleNamespace(vllm_config=given, model_executor=worker)
-        return SimpleNamespace(llm_engine=engine, reset_prefix_cache=lambda: None)
-
-    monkeypatch.setattr("vllm.LLM", make)
-    config, models = loaded()
-    unwrapped(models.policy).known_tokens = None
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        engine = VllmEngine(dataclasses.replace(config, check_sync=0), models)
-        assert torch.get_float32_matmul_precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision(before)
-    engine.sync()
-    assert seen == [given]
-
-
-def test_building_an_engine_moves_no_generator(first):
-    before, after = first[3]
+def test_greedy_completions_are_the_policys_own_and_building_the_engine_moved_no_generator(first, moved):
+    config, models, engine, (before, after) = first
     assert before == after, "vLLM seeds them all, and a resumed run's rewards would draw other numbers"
-
-
-def test_greedy_completions_are_the_policys_own(first, moved):
-    config, models, engine, _ = first
     moved.sync(0)
     ours = HFEngine(config, models).generate(prompts_of(models), None)
     theirs = engine.generate(prompts_of(models), None)
@@ -143,49 +107,35 @@ def test_rows_of_a_batch_are_drawn_apart_and_by_the_policys_probabilities(first)
 # ------------------------------------------------------------------------------------------------ stale weights
 
 
-def test_copied_weights_pass_and_all_are_compared(moved, capsys):
-    moved.sync(0)
-    assert "a form of its own" not in capsys.readouterr().err and moved.watch.checked == 0
-
-
-def test_a_copy_that_is_left_out_is_named(moved, monkeypatch):
-    moved.sync(0)
-    with torch.no_grad():
-        for p in moved.models.policy.parameters():
-            p += 1e-6 * torch.sign(p)  # as small as one update of AdamW at lr 1e-6
-    monkeypatch.setattr(moved.network(), "reload_weights", lambda weights_iterator: None)
-    with pytest.raises(StaleSamplerError, match=r"step 1: .* other weights than the policy's .*model\.") as error:
-        moved.sync(1)
-    assert error.value.code == 5
-
-
 @pytest.mark.parametrize(
     ("lost", "named"),
     [
         ("model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.qkv_proj.weight"),
-        ("model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight"),
         ("model.layers.0.input_layernorm.weight", "model.layers.0.input_layernorm.weight"),
         ("model.embed_tokens.weight", "model.embed_tokens.weight"),
     ],
 )
-def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, lost, named):
+def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, capsys, lost, named):
+    """After a change as small as one update of AdamW at lr 1e-6."""
     moved.sync(0)
+    assert "a form of its own" not in capsys.readouterr().err and moved.watch.checked == 0
     moved.watch.checked = None
-    network, copy = moved.network(), moved.network().reload_weights
+    copy = moved.network().reload_weights
     alike = {lost, "lm_head.weight"} if "embed" in lost else {lost}  # tied: the later one would replace the earlier
     kept = {name: x.clone() for name, x in moved.weights() if name in alike}
     with torch.no_grad():
         for p in moved.models.policy.parameters():
-            p *= 1.001
+            p += 1e-6 * torch.sign(p)
 
     def all_but_one(weights_iterator):
         copy(weights_iterator=((name, kept.get(name, x)) for name, x in weights_iterator))
 
-    monkeypatch.setattr(network, "reload_weights", all_but_one)
-    with pytest.raises(StaleSamplerError) as error:
+    monkeypatch.setattr(moved.network(), "reload_weights", all_but_one)
+    with pytest.raises(StaleSamplerError, match=r"step 1: .* other weights than the policy's") as error:
         moved.sync(1)
     found = str(error.value).partition(" tensors: ")[2].partition(";")[0].split(", ")
     assert found[0] == named and set(found[1:]) <= {"lm_head.weight"}, "those two are one in this model"
+    assert error.value.code == 5
 
 
 def test_an_output_layer_that_is_left_out_of_the_copy_is_named(moved, monkeypatch):
@@ -203,15 +153,6 @@ def test_an_output_layer_that_is_left_out_of_the_copy_is_named(moved, monkeypatc
     monkeypatch.setattr(moved.network(), "reload_weights", without_head)
     with pytest.raises(StaleSamplerError, match=r"1 tensors: lm_head\.weight;"):
         moved.sync(1)
-
-
-def test_a_temperature_that_is_applied_twice_is_noticed(moved, monkeypatch):
-    params = moved.vllm.SamplingParams
-    monkeypatch.setattr(
-        moved.vllm, "SamplingParams", lambda **given: params(**{**given, "temperature": given["temperature"] ** 2})
-    )
-    with pytest.raises(StaleSamplerError, match="log-probs differ by"):
-        moved.sync(0)
 
 
 @pytest.fixture
@@ -290,20 +231,6 @@ def test_rows_beyond_the_tokenizer_are_not_sampled(tmp_path):
     assert logprob_gap(config, models, PADDED, outputs) < 1e-4
 
 
-def test_the_engine_has_the_adapter_that_is_gone_on_with(tmp_path):
-    base = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=torch.float32)
-    adapter = get_peft_model(base, LoraConfig(r=4, lora_alpha=12, use_rslora=True, target_modules=["q_proj", "v_proj"]))
-    adapter.save_pretrained(tmp_path)
-    config, models = loaded(model=str(tmp_path), lora_rank=4, kl_coef=0.1)
-    engine = VllmEngine(config, models)
-    with torch.no_grad():
-        for p in models.policy.parameters():
-            p += 0.1 * torch.randn_like(p) * p.requires_grad
-    engine.sync()
-    outputs = engine.generate(PADDED, np.random.default_rng(0).random((8, 24)))
-    assert logprob_gap(config, models, PADDED, outputs) < 1e-4
-
-
 # ------------------------------------------------------------------------------------------------ options
 
 
@@ -317,10 +244,8 @@ def test_options_are_read_as_vllms_command_line_reads_them():
     ("pair", "told"),
     [
         ("max_num_seq=8", "try max_num_seqs"),
-        ("max_num_seqs=many", "invalid int value"),
         ("enforce_eager=maybe", "expected true or false"),
         ("seed=3", "try --seed"),
-        ("enable_sleep_mode=true", "try a smaller --vllm_memory"),
         ("tensor_parallel_size=2", "each process has an engine of its own"),
         ("enforce_eager", "expected key=value"),
     ],

@@ -87,9 +87,7 @@ def test_trl_learns_with_vllm_in_its_process(grpo, folder):
     lines = metrics(folder / "learns")
     assert lines[-1]["eval/accuracy"] > lines[0]["eval/accuracy"] + 0.15
     gaps = [line["rollout/logprob_gap_max"] for line in lines if "rollout/logprob_gap_max" in line]
-    assert len(gaps) == 6 and max(gaps) < 1e-4, (
-        "0.36 at the sixth step where the output layer is left out of the copies"
-    )
+    assert len(gaps) == 6 and max(gaps) < 1e-4, "0.36 where the output layer is left out of the copies"
 
 
 def test_adapters_that_trl_merges_pass_the_comparison(grpo, folder):
@@ -108,14 +106,12 @@ def test_conversations_through_trl_have_logprobs_that_are_the_trainers(grpo, fol
 @pytest.mark.parametrize(
     ("fault", "step", "told"),
     [
-        ("skipped", 1, "tensors: model."),
         ("partly", 1, "1 tensors: model.layers.1.self_attn.qkv_proj.weight;"),
-        ("twice", 1, "log-probs differ by"),
         ("unmerged", 2, "log-probs differ by"),
     ],
 )
 def test_a_sampler_with_other_weights_ends_trls_run(grpo, folder, fault, step, told):
-    """Exit code 5: a copy left out, one tensor not copied, a temperature applied twice, adapters not merged."""
+    """Exit code 5: one tensor not copied, adapters not merged."""
     code, said = grpo[fault]
     assert code == 5 and f"step {step}: got a sampler w" in said and told in said, said
     assert "Traceback" not in said and len(metrics(folder / fault)) < 5
