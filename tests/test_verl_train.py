@@ -588,6 +588,7 @@ def test_scores_are_the_weighted_sum_and_none_counts_nothing(make_batcher):
     batcher = make_batcher("right*2", "slow")
     for answer, expected in (
         ("2", {"score": 2 + 3 * 0.125, "acc": 1.0, "right": 1.0, "slow": 0.375}),
+        ("9", {"score": 0.375, "acc": 0.0, "right": 0.0, "slow": 0.375}),
         (None, {"score": 0.375, "acc": 0.0, "right": 0.0, "slow": 0.375}),
     ):
         assert asyncio.run(batcher.score(row_of(answer), "it is 2", [5, 6, 7])) == expected
