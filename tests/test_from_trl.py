@@ -27,11 +27,14 @@ trainer = GRPOTrainer({model}reward_funcs=reward, args=GRPOConfig({settings}), t
 """
 
 
-def read(tmp_path, settings="max_steps=10", data='"json", data_files="rows.jsonl"', flags=(), text=None, model="'m', "):
+def short(settings="max_steps=5", data='"json", data_files="rows.jsonl"', model="'m', ") -> str:
+    return SHORT.format(settings=settings, data=data, model=model)
+
+
+def read(tmp_path, settings="max_steps=10", flags=(), text=None, **changes):
     """Settings of ours for a file."""
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 96)
-    text = text or SHORT.format(settings=settings, data=data, model=model)
-    (tmp_path / "run.py").write_text(text)
+    (tmp_path / "run.py").write_text(text or short(settings, **changes))
     argv = [f"--from_trl={tmp_path}/run.py", f"--output_dir={tmp_path}/out", *flags]
     return verl.parse_config([*verl.trl_run(argv).flags, *argv])
 
@@ -46,40 +49,27 @@ LOADED = {
 
 @pytest.mark.parametrize("load", LOADED)
 def test_a_model_that_from_pretrained_loads_by_name_is_read(tmp_path, capsys, load):
-    text = SHORT.format(settings="max_steps=10", data='"json", data_files="rows.jsonl"', model=f"{load}, ")
-    config = read(tmp_path, text="NAME = 'org/m'\n" + text)
+    config = read(tmp_path, text="NAME = 'org/m'\n" + short(model=f"{load}, "))
     err = capsys.readouterr().err
     assert config.model == "org/m" and LOADED[load] in err and ("model_init_kwargs" in err) == bool(LOADED[load])
 
 
 def test_a_trainer_derived_from_grpo_trainer_is_read_and_its_methods_are_named(tmp_path, capsys):
     own = "class Base(GRPOTrainer):\n    def _compute_loss(self, model, inputs): ...\n\n\nclass Mine(Base): ...\n"
-    text = SHORT.format(
-        settings="max_steps=10, temperature=0.9", data='"json", data_files="rows.jsonl"', model="'org/m', "
-    )
+    text = short("max_steps=10, temperature=0.9", model="'org/m', ")
     config = read(tmp_path, text=text.replace("trainer = GRPOTrainer", f"{own}trainer = Mine"))
     assert (config.model, config.temperature) == ("org/m", 0.9)
     assert "line 10: Base has its own `_compute_loss`, which has no equivalent here" in capsys.readouterr().err
-
-
-READ = (
-    "adam_beta2 adam_epsilon beta delta entropy_coef epsilon epsilon_high generation_batch_size "
-    "gradient_accumulation_steps importance_sampling_level learning_rate loss_type lr_scheduler_type "
-    "mask_truncated_completions max_completion_length max_grad_norm max_steps min_p num_generations num_iterations "
-    "num_train_epochs per_device_train_batch_size repetition_penalty reward_weights save_steps scale_rewards seed "
-    "steps_per_generation sync_ref_model temperature top_entropy_quantile top_k top_p use_bias_correction_kl "
-    "vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_importance_sampling_clip_max "
-    "vllm_importance_sampling_clip_min warmup_steps weight_decay shuffle_dataset chat_template_kwargs use_vllm optim"
-).split()
 
 
 def test_defaults_are_those_of_trl():
     from peft import LoraConfig
     from trl import GRPOConfig
 
-    fields, ours = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}, verl.trl_defaults("GRPOConfig")
-    assert {name: fields[name] for name in READ} == {name: ours[name] for name in READ}
-    assert set(fields) >= {name for name in verl.OF_THE_MACHINE if "." not in name} | verl.ONLY_GIVEN
+    theirs = {f.name: f.default for f in dataclasses.fields(GRPOConfig) if f.default is not dataclasses.MISSING}
+    ours = verl.trl_defaults("GRPOConfig")
+    assert {name: ours[name] for name in theirs} == theirs
+    assert {*ours} >= {name for name in verl.OF_THE_MACHINE if "." not in name} | verl.ONLY_GIVEN
     assert {name: getattr(LoraConfig(), name) for name in verl.PEFT_DEFAULTS} == verl.PEFT_DEFAULTS
 
 
@@ -173,16 +163,13 @@ VLLM = "max_steps=5, use_vllm=True, vllm_importance_sampling_mode='"
         ("max_steps=5, importance_sampling_level='sequence', epsilon=3e-4", {"loss": "gspo", "clip_eps_high": 3e-4}),
         ("max_steps=5, loss_type='cispo', epsilon_high=5.0", {"loss": "cispo", "clip_eps_low": 1, "clip_eps_high": 4}),
         ("max_steps=5, beta=0.1, num_iterations=2", {"kl_estimator": "k2", "ppo_epochs": 2}),
-        ("max_steps=5, beta=0.1, use_bias_correction_kl=False", {"kl_estimator": "k3"}),
         ("max_steps=5, beta=0.1, steps_per_generation=4", {"kl_estimator": "k2", "minibatches": 4, "batch_size": 32}),
         ("max_steps=40, steps_per_generation=4, save_steps=8, warmup_steps=5", {"steps": 10, "save_every": 2}),
         ("max_steps=40, num_iterations=2, warmup_steps=4", {"steps": 20, "warmup_steps": 2}),  # optimizer steps there
-        ("max_steps=5, entropy_coef=0.01", {"entropy_coef": 0.01}),
         ("max_steps=5, delta=4.0, mask_truncated_completions=True", {"dual_clip": 4.0, "mask_truncated": True}),
         ("max_steps=50, warmup_steps=0.1", {"warmup_steps": 5}),
         ("max_steps=50, warmup_steps=7, lr_scheduler_type='constant'", {"warmup_steps": 7, "lr_schedule": "constant"}),
         ("num_train_epochs=2", {"steps": 192}),  # 96 rows, one prompt of 8 completions a step
-        ("max_steps=5, report_to='wandb', bf16=True", {"steps": 5, "mismatch": "none"}),
         ("max_steps=5, use_vllm=True, vllm_mode='colocate'",
          {"mismatch": "seq_mask", "mismatch_low": 1e-9, "mismatch_high": 3.0}),
         (f"{VLLM}token_truncate', vllm_importance_sampling_clip_max=2.5", {"mismatch": "tis", "mismatch_high": 2.5}),
@@ -191,14 +178,12 @@ VLLM = "max_steps=5, use_vllm=True, vllm_importance_sampling_mode='"
         (f"{VLLM}sequence_truncate'", {"mismatch": "tis", "override": ["algorithm.rollout_correction.rollout_is=seque"
          "nce"]}),
         ("max_steps=5, use_vllm=True, vllm_importance_sampling_correction=False", {"mismatch": "none"}),
-        ("max_steps=5, bf16=False", {"precision": "fp32"}),
-        ("max_steps=5, bf16=False, fp16=True", {"precision": "fp16"}),
-        ("max_steps=5, shuffle_dataset=False", {"override": ["data.shuffle=False"]}),
-        ("max_steps=5, chat_template_kwargs={'enable_thinking': False}",
-         {"chat_template_kwargs": '{"enable_thinking": false}'}),
-        ("max_steps=5, vllm_gpu_memory_utilization=0.45, vllm_tensor_parallel_size=2", {"vllm_memory": 0.45}),
-        ("max_steps=5, vllm_tensor_parallel_size=2, fp16=True", {"rollout_tensor_parallel": 2, "precision": "fp16"}),
-        ("max_steps=5, gradient_checkpointing=True, save_total_limit=3, bf16=False", {"keep_checkpoints": 3}),
+        ("max_steps=5, entropy_coef=0.01, bf16=False, save_total_limit=3",
+         {"entropy_coef": 0.01, "precision": "fp32", "keep_checkpoints": 3}),
+        ("max_steps=5, vllm_gpu_memory_utilization=0.45, vllm_tensor_parallel_size=2, bf16=False, fp16=True",
+         {"vllm_memory": 0.45, "rollout_tensor_parallel": 2, "precision": "fp16"}),
+        ("max_steps=5, shuffle_dataset=False, chat_template_kwargs={'enable_thinking': False}",
+         {"override": ["data.shuffle=False"], "chat_template_kwargs": '{"enable_thinking": false}'}),
         ("max_steps=40, steps_per_generation=4, eval_steps=0.5", {"eval_every": 5, "gradient_checkpointing": False}),
     ],
 )  # fmt: skip
@@ -209,9 +194,8 @@ def test_settings_by_what_they_mean(settings, expected, tmp_path):
 
 
 def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
-    text = SHORT.format(settings="**MORE, learning_rate=1e-5", data='"json", data_files="rows.jsonl"', model="'m', ")
-    text = "STEPS = 30\nMORE = {'max_steps': STEPS, 'beta': 0.5}\n" + text
-    text = text.replace("'m', ", "MODEL, ") + "MODEL = 'm'\n"
+    text = "STEPS = 30\nMORE = {'max_steps': STEPS, 'beta': 0.5}\n"
+    text += short("**MORE, learning_rate=1e-5", model="MODEL, ") + "MODEL = 'm'\n"
     assert read(tmp_path, text=text).model == "m" and read(tmp_path, text=text).lora_rank == 0
     more = "r=4, lora_alpha=16, use_dora=True, rank_pattern={}, layers_to_transform=None"
     text = text.replace("reward_funcs=", f"peft_config=LoraConfig({more}), reward_funcs=")
@@ -230,27 +214,20 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
     [
         ({"settings": "max_steps=5, learning_rate=args.lr"}, "got learning_rate=args.lr"),
         ({"settings": "max_steps=5, loss_type='luspo'"}, "got loss_type 'luspo'; expected one of grpo, dr_grpo"),
-        ({"settings": "max_steps=5, scale_rewards='batch'"}, "got scale_rewards 'batch'"),
         ({"settings": "max_steps=5, top_p=0.9"}, "got top_p 0.9; expected none"),
-        ({"settings": "max_steps=5, top_k=1"}, "got top_k 1; expected none"),
         ({"model": "model=load(), "}, "whose name cannot be read; expected a text; try --model M"),
         ({"data": '"json", data_files="rows.jsonl").map(f'}, "line 9: `load_dataset('json', data_files='rows.jsonl')"),
-        ({"data": '"json", data_files="rows.jsonl", split="train[:9]"'}, "without a data set that can be read off"),
         ({"data": '"json", data_files="rows.jsonl", field="x"'}, "try `DATASET.to_json('rows.jsonl')` there"),
         ({"settings": "max_steps=5, **more()"}, "got **more() in line 9"),
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
-        ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off the source"),
         ({"text": "x = 1\n"}, "which has no GRPOConfig"),
         ({"text": "TrlParser((GRPOConfig, ModelConfig))\n"}, "try a copy with GRPOConfig(…) of what a parser gives it"),
-        ({"model": "AutoPeftModelForCausalLM.from_pretrained('m'), "}, "whose name cannot be read"),
         ({"model": "get_peft_model(AutoModelForCausalLM.from_pretrained('m')), "}, "whose name cannot be read"),
         ({"text": "x = (\n"}, "expected Python"),
-        (
-            {"text": "GRPOConfig(max_steps=1)\nGRPOTrainer('m', reward_funcs=[print, 'x'])\n", "flags": ["--data=x"]},
-            "print",
-        ),
+        ({"text": "GRPOConfig(max_steps=1)\nGRPOTrainer('m', reward_funcs=[print, 'x'])\n", "flags": ["--data=x"]},
+         "print"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_moved_is_told(changes, told, tmp_path):
     with pytest.raises(verl.UserError) as caught:
         read(tmp_path, **changes)
@@ -263,15 +240,12 @@ def test_what_cannot_be_moved_is_told(changes, told, tmp_path):
         ("peft_config=None", 0),
         ("peft_config=LORA", 16),  # made and changed before
         ("peft_config=LoraConfig(r=16) if False else None", None),
-        ("peft_config=make_peft()", None),
         ("peft_config=get_peft_config(ModelConfig(use_peft=True, lora_r=16))", None),
         ("**more()", None),
-        ("*more()", None),
     ],
 )
 def test_adapters_are_those_of_the_trainer_or_refused(adapters, rank, tmp_path, capsys):
-    text = "LORA = LoraConfig(r=8)\nLORA.r = 16\n" + SHORT.replace("{model}", "'m', {model}")
-    text = text.format(settings="max_steps=5", data='"json", data_files="rows.jsonl"', model=f"{adapters}, ")
+    text = "LORA = LoraConfig(r=8)\nLORA.r = 16\n" + short(model=f"'m', {adapters}, ")
     if "*" in adapters:
         text = text.replace("'m', ", "").replace("reward_funcs=reward, ", "")
     if rank is None:
@@ -280,7 +254,7 @@ def test_adapters_are_those_of_the_trainer_or_refused(adapters, rank, tmp_path, 
     else:
         assert read(tmp_path, text=text).lora_rank == rank
         assert ("LoraConfig in line 1 is not GRPOTrainer's peft_config" in capsys.readouterr().err) == (rank == 0)
-    if "make" in adapters:
+    if "get_peft" in adapters:
         assert read(tmp_path, text=text, flags=["--lora_rank=4"]).lora_rank == 4
 
 
@@ -306,14 +280,13 @@ def test_a_file_of_settings_is_not_mixed_with_it(tmp_path, capsys):
     ("before", "data", "expected"),
     [
         ("", "'openai/gsm8k', 'main', split='test'", "openai/gsm8k:main@test"),
-        ("", "'openai/gsm8k', name='main', split='train'", "openai/gsm8k:main"),
         ("rows = load_dataset('me/sums')\n", "rows", ""),  # a name for what is no name of a data set
         ("", "'me/sums', revision='v1'", ""),
         ("", "'me/sums', split='train+test'", ""),
     ],
 )
 def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
-    (tmp_path / "run.py").write_text(before + SHORT.format(settings="max_steps=5", data=data, model="'m', "))
+    (tmp_path / "run.py").write_text(before + short(data=data))
     assert verl.TrlFile(str(tmp_path / "run.py")).data("train_dataset") == expected
 
 
@@ -324,11 +297,9 @@ def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
         ("config = GRPOConfig(max_steps=5)\nif x:\n    config.beta = 1\nrows = load_dataset('a/b')\n",
          "beta=1 in line 3"),
         ("config = GRPOConfig(max_steps=5)\nsetattr(config, n, 1)\nrows = load_dataset('a/b')\n", "setattr(config, n"),
-        ("A = {'beta': 0.1}\nA.update(**more)\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
         ("A = {}\nA.update({'beta': 1} if x else B)\nconfig = GRPOConfig(**A)\nB = {'beta': 2}\n", "beta=1 in line 2"),
         ("B = {'beta': 1}\nif x:\n    B['beta'] = 2\nA = {}\nA.update(B)\nconfig = GRPOConfig(**A)\n",
          "beta=2 in line 3"),
-        ("def f():\n    A = {'beta': 1}\n    A.update(beta=x)\n    return A\nconfig = GRPOConfig(**f())\n", "beta=x"),
         ("def f():\n    return GRPOConfig(**A)\nA = {'beta': 1}\nA.update(beta=2)\nconfig = f()\n", "beta=2 in line 4"),
         ("lr = 1\nlr *= 2\nconfig = GRPOConfig(learning_rate=lr)\nrows = load_dataset('a/b')\n", "learning_rate=lr"),
         ("config = GRPOConfig(max_steps=5)\nother = GRPOConfig()\nrows = load_dataset('a/b')\n", "several GRPOConfig"),
@@ -338,15 +309,6 @@ def test_what_changes_in_the_file_is_not_taken_as_it_was_first(extra, told, tmp_
     text = extra if "GRPOConfig" in extra else extra + "config = GRPOConfig(max_steps=5)\n"
     text += "def r(completions): ...\nGRPOTrainer('m', reward_funcs=r, args=config, train_dataset=rows)\n"
     test_what_cannot_be_moved_is_told({"text": text}, told, tmp_path)
-
-
-def test_a_hub_out_of_reach_is_said(tmp_path):
-    (tmp_path / "run.py").write_text(SHORT.format(settings="max_steps=5", data="'me/sums'", model="'m', "))
-    env = script_env() | {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
-    command = [sys.executable, str(ROOT / "scripts" / "verl_train.py"), "--from_trl=run.py", "--print"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 2 and "Traceback" not in done.stderr and "Retry" not in done.stderr
-    assert "'me/sums': no such file, and the hub cannot be reached" in done.stderr, done.stderr
 
 
 def test_processes_are_said_and_can_be_given(tmp_path, capsys):
@@ -361,10 +323,23 @@ def test_processes_are_said_and_can_be_given(tmp_path, capsys):
 
 
 def test_what_is_assigned_to_the_config_later_counts(tmp_path):
-    text = SHORT.format(settings="max_steps=5, beta=0.5", data='"json", data_files="rows.jsonl"', model="'m', ")
-    text = text.replace("trainer =", "config = GRPOConfig(max_steps=5)\nconfig.beta = 0.1\ntrainer =")
-    text = text.replace("args=GRPOConfig(max_steps=5, beta=0.5)", "args=config")
+    config = "config = GRPOConfig(max_steps=5, beta=0.5)\nconfig.beta = 0.1\ntrainer ="
+    text = short().replace("GRPOConfig(max_steps=5)", "config").replace("trainer =", config)
     assert read(tmp_path, text=text).kl_coef == 0.1
+
+
+SCORED = """
+import sys
+
+sys.modules["trl"] = None
+import asyncio
+
+import verl_reward
+
+row = {"data_source": "d", "reward_model": {"ground_truth": "x #### 42"}, "extra_info": {}, "raw_prompt": []}
+texts = ["so #### 42", "#### 41", "#### 42" + " " * 293]
+print([asyncio.run(verl_reward.batcher.score(row, text, []))["score"] for text in texts])
+"""
 
 
 def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
@@ -380,15 +355,8 @@ def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
     assert "got 6 rows; expected at least the 32 prompts of a step" in told.err
     for part in ("kl_loss_type='\"'\"'k3+", "clip_ratio_high=0.28", "data.train_batch_size=32", "rollout.n=8"):
         assert part in told.out
-    code = "import sys; sys.modules['trl'] = None; import asyncio, json, verl_reward as v\n"
-    code += "row = {'data_source': 'd', 'reward_model': {'ground_truth': 'x #### 42'}}\n"
-    code += "row |= {'extra_info': {}, 'raw_prompt': []}\n"
-    code += "score = lambda text: asyncio.run(v.batcher.score(row, text, []))['score']\n"
-    code += "texts = ['so #### 42', '#### 41', '#### 42' + ' ' * 293]\n"
-    code += "print(json.dumps([score(text) for text in texts]))"
-    command = [sys.executable, "-c", code]
     job = tmp_path / "runs" / "ppo" / "job"
-    done = subprocess.run(command, cwd=job, env=script_env(), capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", SCORED], cwd=job, env=script_env(), capture_output=True, text=True)
     assert json.loads(done.stdout.splitlines()[-1]) == pytest.approx([1.2, 0.2, 1.1]), done.stderr
 
 

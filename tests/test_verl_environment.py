@@ -144,9 +144,10 @@ def settings(job):
     return verl.job_settings(job[1])
 
 
-def tokenizer_of_job():
-    """The tokenizer that the job's model has."""
-    return chat_tokenizer("tiny_tools", "<|end|>")
+@pytest.fixture(scope="module")
+def rows(job):
+    """Its training rows as verl hands them to an agent loop."""
+    return rows_of_parquet(job[1] / "train.parquet")
 
 
 def rows_of_parquet(path) -> list[dict]:
@@ -220,17 +221,6 @@ def test_job_folder_has_the_environment_and_selects_its_loop(job, settings):
     assert names == {"talk": [], "tools": ["open", "say", "show", "wait"]}
 
 
-def test_rows_have_the_columns_that_they_had(job, settings):
-    rows = rows_of_parquet(job[1] / "train.parquet")
-    player = types.SimpleNamespace(columns=settings["columns"])
-    found = [verl.Player.row(player, row) for row in rows[:4]]
-    for ours, row in zip(ROWS, found, strict=True):
-        prompt = ours["prompt"] if isinstance(ours["prompt"], list) else [{"role": "user", "content": ours["prompt"]}]
-        assert row["prompt"] == prompt
-        assert row["columns"] == {name: value for name, value in ours.items() if name != "prompt"}
-    assert found[2]["place"] == "row 3 of the train data"
-
-
 def test_prompts_too_long_with_the_tools_are_left_out(folder, tmp_path, capsys):
     verl.prepare_job(verl.parse_config(flags_of(folder, "MIXED", f"--output_dir={tmp_path}", "--max_prompt_tokens=24")))
     assert "left out 4 of 8 prompts longer than 24 tokens with tools" in capsys.readouterr().err
@@ -261,9 +251,9 @@ def test_what_waits_is_gathered_and_an_error_is_that_of_its_batch():
     assert gathering.submit(5).result(60) == 10
 
 
-def test_player_gives_the_tokens_and_scores_of_play(job, settings):
-    tokenizer, rows = tokenizer_of_job(), rows_of_parquet(job[1] / "train.parquet")[:4]
-    found = played(settings, rows, tokenizer, {"missing_eos_penalty": 0.25, "overlong_share": 0.5})
+def test_player_gives_the_tokens_and_scores_of_play(rows, settings):
+    tokenizer = chat_tokenizer("tiny_tools", "<|end|>")
+    found = played(settings, rows[:4], tokenizer, {"missing_eos_penalty": 0.25, "overlong_share": 0.5})
     environments = load_environments(settings["environment"]["file"])
 
     def sample(prompts, numbers, turn):
@@ -293,21 +283,19 @@ def test_player_gives_the_tokens_and_scores_of_play(job, settings):
     assert first.fields == {"min_global_steps": 0, "max_global_steps": 1} and last.seconds > 0
 
 
-def test_a_tool_that_waits_holds_nobody_up(job, settings, monkeypatch):
+def test_a_tool_that_waits_holds_nobody_up(rows, settings, monkeypatch):
     """One conversation's tool returns only after another one, which begins after it, has gone on."""
     monkeypatch.setitem(SCRIPTS, "3+3=", [call("wait"), call("say", answer="6"), "Done."])
     monkeypatch.setitem(SCRIPTS, "4+4=", ["Thinking." + call("show", times=1), call("open"), "Done."])
-    rows = rows_of_parquet(job[1] / "train.parquet")
-    found = played(settings, [rows[2], rows[3]], tokenizer_of_job())
+    found = played(settings, [rows[2], rows[3]], chat_tokenizer("tiny_tools", "<|end|>"))
     assert [talk.score for talk, *_ in found] == [1.0, 0.0] and found[0][0].messages[2]["content"] == "open"
 
 
-def test_a_fault_of_the_environment_is_named_with_its_row(job, settings):
+def test_a_fault_of_the_environment_is_named_with_its_row(rows, settings):
     file = settings["environment"]["file"].replace("MIXED", "Broken")
     broken = settings | {"environment": settings["environment"] | {"file": file, "tools": {"Broken": []}}}
-    row = rows_of_parquet(job[1] / "train.parquet")[1]
     with pytest.raises(verl.UserError, match=r"row 2 of the train data, prompt '2\+2='.* at .*own.py:\d+") as caught:
-        played(broken, [row], tokenizer_of_job())
+        played(broken, [rows[1]], chat_tokenizer("tiny_tools", "<|end|>"))
     assert "reply raised ValueError: no such reply" in str(caught.value)
 
 
@@ -318,7 +306,6 @@ REFUSED = {
     "MIXED --max_conversation_tokens=99": "expected room for a prompt and an answer",
     "MIXED --max_turns=12": "expected at most the model's 1024",
     "Nothing": "has no 'Nothing'",
-    "MIXED --tool_format=klingon": "klingon",
     "MIXED --prompt_column=answer": "expected 'answer'",
 }
 
@@ -352,9 +339,7 @@ def test_a_template_of_trls_goes_into_the_job(folder, tmp_path, monkeypatch):
 
 
 def test_a_copy_that_does_not_find_what_it_imports_is_a_finding(folder, tmp_path):
-    config = verl.parse_config(flags_of(folder, "Talk", f"--output_dir={tmp_path}"))
-    verl.prepare_job(config)
-    assert verl.job_findings(tmp_path / "job") == []
+    verl.prepare_job(verl.parse_config(flags_of(folder, "Talk", f"--output_dir={tmp_path}")))
     (tmp_path / "job" / "environment" / "own_word.py").unlink()
     [finding] = verl.job_findings(tmp_path / "job")
     assert finding.startswith("environment: its copy") and "No module named 'own_word'" in finding

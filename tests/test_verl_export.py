@@ -1,15 +1,14 @@
 """A job as files that stand alone, by --export: what is in them, that they mean the same, and what is refused."""
 
 import ast
-import importlib.util
 import re
 import shutil
 
 import numpy as np
 import pandas
 import pytest
-from conftest import ROOT, TINY_LM, load_script, write_lines
-from verl_scripts import words_of
+from conftest import ROOT, TINY_LM, load_module, load_script, write_lines
+from verl_scripts import rows_of, words_of
 
 verl = load_script("verl_train")
 RUN = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")
@@ -25,17 +24,14 @@ def near(prompt, completion, answer, meta):
 
 
 def loaded(file):
-    """A module of a file, as verl loads it: by its path."""
-    spec = importlib.util.spec_from_file_location(f"exported_{abs(hash(str(file)))}", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """The reward of a file, as verl loads it: by its path."""
+    return load_module(file, f"exported_{abs(hash(str(file)))}").compute_score
 
 
-def rows_of(file):
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_table(file).to_pylist()
+@pytest.fixture
+def untried(monkeypatch):
+    """No trial of the reward in a process of its own, which takes a second."""
+    monkeypatch.setattr(verl, "try_job", lambda *_, **__: ([], {}))
 
 
 def exported_run(folder, *flags, text=RUN, code=0) -> str:
@@ -90,7 +86,7 @@ def test_the_command_is_that_of_print_without_its_hooks(port, tmp_path):
 
 def test_scores_are_those_of_the_weighted_sum(port):
     """As TRL adds them: 1.0 * correct + 0.2 * brief, where None adds nothing."""
-    score = loaded(port / "verl_reward.py").compute_score
+    score = loaded(port / "verl_reward.py")
     row = rows_of(port / "train.parquet")[4]
     truth = row["reward_model"]["ground_truth"]
     texts = {"so #### 5": 1.2, "#### 4": 0.2, "": 0.0, "#### 5" + " " * 294: 1.1, "x" * 500: 0.0}
@@ -121,14 +117,13 @@ SCRIPTS = {  # what is replaced in the run of the evaluations, what has no equal
     "some layers": [("train_dataset", LORA.format(more="target_modules=['q_proj', 'v_proj'], bias='none'")), []],
     "no KL": [("beta=0.02", "beta=0.0, use_bias_correction_kl=False, min_p=0.2"), ["min_p"]],
     "vLLM": [('loss_type="dapo"', "use_vllm=True, vllm_gpu_memory_utilization=0.4, save_total_limit=2"), []],
-    "Dr. GRPO": [('loss_type="dapo"', "loss_type='dr_grpo', scale_rewards=False, delta=3.0"), []],
     "tools": [("train_dataset", "tools=[brief], callbacks=[],\n        train_dataset"), ["tools", "callbacks"]],
-    "several updates": [("epsilon=0.2", "epsilon=0.2, num_iterations=2, steps_per_generation=4, bf16=True"), []],
-}  # fmt: skip
+    "several updates": [("epsilon=0.2", "epsilon=0.2, delta=3.0, num_iterations=2, steps_per_generation=4"), []],
+}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_each_setting_of_the_script_is_in_run_sh_or_port_md(name, tmp_path):
+def test_each_setting_of_the_script_is_in_run_sh_or_port_md(name, tmp_path, untried):
     (old, new), lost = SCRIPTS[name]
     text = RUN.replace(old, new, 1)
     page = exported_run(tmp_path, text="from peft import LoraConfig\n" + text)
@@ -144,14 +139,14 @@ def test_each_setting_of_the_script_is_in_run_sh_or_port_md(name, tmp_path):
     assert given <= of_run | {*none, *beside}, given - of_run - {*none, *beside}
 
 
-def test_held_out_prompts_that_train_are_counted_in_port_md(tmp_path):
+def test_held_out_prompts_that_train_are_counted_in_port_md(tmp_path, untried):
     new = {**ROWS[0], "prompt": [{"role": "user", "content": "new"}]}
     write_lines(tmp_path / "eval.jsonl", [*ROWS[:3], new])
     page = exported_run(tmp_path, f"--eval_data={tmp_path}/eval.jsonl")
     assert "\n- 3 of 4 evaluation prompts also occur in training: the accuracy that verl logs is inflated.\n" in page
 
 
-def test_a_setting_that_a_flag_decides_is_not_said_to_be_of_trl(tmp_path):
+def test_a_setting_that_a_flag_decides_is_not_said_to_be_of_trl(tmp_path, untried):
     """The file has 40 rows made by `.map` and lr 2e-6; the port other rows and another lr, both by flags."""
     text = RUN.replace("train_dataset=load_dataset(", "train_dataset=made(")
     text = text.replace("REWARDS = [", "made = lambda *a, **k: None\nREWARDS = [")
@@ -174,17 +169,13 @@ def exported(tmp_path, reward, rows, *flags):
 TEXT_ROWS = [{"prompt": f"{i} apples", "answer": {"value": i}, "meta": {"unit": "kg"}, "more": [i]} for i in range(8)]
 
 
-def test_text_prompts_columns_and_a_reward_for_one_sample(tmp_path):
+def test_text_prompts_columns_and_a_reward_for_one_sample(tmp_path, untried):
     assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS) == 0
     assert not (tmp_path / "out" / "port.md").exists()
-    score = loaded(tmp_path / "out" / "verl_reward.py").compute_score
+    score = loaded(tmp_path / "out" / "verl_reward.py")
     row = rows_of(tmp_path / "out" / "train.parquet")[3]
-    given = [
-        word
-        for word in words_of(tmp_path / "out" / "run.sh", tmp_path / "bin")[0]
-        if word.startswith("data.train_files=")
-    ]
-    assert given == [f"data.train_files=[{tmp_path}/out/train.parquet,{tmp_path}/out/train.parquet]"]  # 8 rows of 16
+    words, _ = words_of(tmp_path / "out" / "run.sh", tmp_path / "bin")
+    assert f"data.train_files=[{tmp_path}/out/train.parquet,{tmp_path}/out/train.parquet]" in words  # 8 rows of 16
     by_pandas = pandas.read_parquet(tmp_path / "out" / "train.parquet").iloc[3]  # lists are arrays there
     for text, expected in (("3 apples, 3 kg", 2.0), ("4 kg of 3", 1.0), ("none", 0.0)):
         for found in (row, by_pandas):
@@ -226,7 +217,7 @@ def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
     assert re.search(r"^- The reward was tried: \d+ completions of 36 rows", page, re.MULTILINE)
 
 
-def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys):
+def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys, untried):
     assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, "--override=data.train_fles=x.parquet") == 2
     error = capsys.readouterr().err
     assert "data.train_fles=x.parquet" in error and "try data.train_files" in error and not (tmp_path / "out").exists()
@@ -238,11 +229,9 @@ def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys):
     [
         (PER_SAMPLE, "--missing_eos_penalty=1", "missing_eos_penalty 1"),
         (PER_SAMPLE, "--dynamic_sampling", "dynamic_sampling True"),
-        (PER_SAMPLE, "--nodes=2", "nodes 2"),
         (PER_SAMPLE, "--algorithm=maxrl", "advantage maxrl"),
         (PER_SAMPLE, "--print", "expected one of"),
         (PER_SAMPLE, "--reward={}/r.py:near*3", "plain functions"),  # of two weights
-        (PER_SAMPLE.replace("def near", "async def near"), "", "plain functions"),
         (PER_SAMPLE.replace("def near", "def other") + "\nnear = lambda prompt: 1.0\n", "", "plain functions"),
         ("from beside import UNIT\n" + PER_SAMPLE, "", "which imports beside.py"),
         ("WEIGHTS = {'kg': 1}\n" + PER_SAMPLE.replace("meta['unit']", "list(WEIGHTS)[0]"), "", "the names WEIGHTS"),

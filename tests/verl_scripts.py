@@ -1,14 +1,22 @@
-"""What the run.sh of a job gives to verl, without verl."""
+"""What verl gets of a job, without verl: the words of run.sh, rows of parquet; and a job to make it of."""
 
 import os
 import subprocess
 from pathlib import Path
+
+import pyarrow.parquet
 
 PYTHON = """#!/usr/bin/env bash
 [[ $1 == -c ]] && exit {no_flash}
 touch "$VERL_FILE_LOGGER_PATH"
 printf "%s\\0" "$@" "$VERL_FILE_LOGGER_PATH"
 """
+
+
+def layout_of(launcher, **changes):
+    """A job whose files lie in /job, of scripts/verl_train.py as a module."""
+    given = {"folder": "/job", "output": "/out", "template": None, "held_out": True, "cpus": 16, "columns": []}
+    return launcher.Layout(**(given | {"parameters": 7e9} | changes))
 
 
 def words_of(script: Path, bin_folder: Path, *more: str, no_flash: int = 1) -> tuple[list[str], str]:
@@ -20,3 +28,8 @@ def words_of(script: Path, bin_folder: Path, *more: str, no_flash: int = 1) -> t
     done = subprocess.run(["bash", str(script), *more], env=env, capture_output=True, text=True, check=True)
     *words, metrics = done.stdout.split("\0")[:-1]
     return words, metrics
+
+
+def rows_of(path: Path) -> list[dict]:
+    """Rows as verl's data set reads them, nulls included."""
+    return pyarrow.parquet.read_table(path).to_pylist()

@@ -1,14 +1,13 @@
 """examples/verl/: each component through verl's own loading code, in this process, against oracles of its own."""
 
 import asyncio
-import json
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_LM, TRAIN_DATA, load_module
+from conftest import FEW_TRAIN, TINY_LM, load_module, read_lines, write_lines
 from omegaconf import open_dict
 from verl_helpers import EXAMPLES, compose, verl_rows, write_prompts
 
@@ -46,10 +45,9 @@ COLUMNS = by_custom_class("columns_dataset", "ColumnsDataset")
 
 
 def test_columns_dataset_reads_our_files_as_they_are(tokenizer):
-    rows = dataset(tokenizer, *COLUMNS, f"data.train_files={TRAIN_DATA}")
-    expected = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()]
-    assert len(rows) == len(expected) == 4096
-    for i in (0, 1, 4095):
+    rows, expected = dataset(tokenizer, *COLUMNS, f"data.train_files={FEW_TRAIN}"), read_lines(FEW_TRAIN)
+    assert len(rows) == len(expected)
+    for i in (0, len(rows) - 1):
         row = rows[i]
         assert row["raw_prompt"] == expected[i]["prompt"]
         assert row["reward_model"] == {"style": "rule", "ground_truth": expected[i]["answer"]}
@@ -57,12 +55,8 @@ def test_columns_dataset_reads_our_files_as_they_are(tokenizer):
 
 
 def test_columns_dataset_takes_text_prompts_other_names_and_a_system_prompt(tokenizer, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    rows = [
-        {"prompt": "2+3=", "solution": "5", "level": 2, "data_source": "sums"},
-        {"prompt": "x" * 40, "solution": "6"},
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first = {"prompt": "2+3=", "solution": "5", "level": 2, "data_source": "sums"}
+    path = write_lines(tmp_path / "rows.jsonl", [first, {"prompt": "x" * 40, "solution": "6"}])
     options = [f"data.train_files={path}", "+data.answer_key=solution", "+data.system_prompt=Brief.", *COLUMNS]
     [row] = dataset(tokenizer, *options, "data.filter_overlong_prompts=True")  # the second is beyond 32 tokens
     assert row["raw_prompt"] == [{"role": "system", "content": "Brief."}, {"role": "user", "content": "2+3="}]
@@ -216,15 +210,6 @@ def converse(tokenizer, *texts, room=64, turns=3, answer="5"):
     return asyncio.run(run()), server.asked
 
 
-def test_blur_moves_a_row_no_further_than_its_share():
-    order = example("curriculum_dataset").curriculum_order
-    assert (np.argsort(order(np.arange(1000)[::-1], 0.0)) == np.arange(1000)[::-1]).all()
-    # (1 - b) r + b u: two rows can only change places if their ranks differ by less than b / (1 - b)
-    place = order(np.arange(1000), 0.1)
-    assert 50 < (np.maximum.accumulate(place) - place).max() < 1000 / 9 + 1
-    assert abs(np.corrcoef(order(np.arange(1000), 1.0), np.arange(1000))[0, 1]) < 0.1
-
-
 def test_the_agents_tool_reads_numbers_and_special_tokens_but_for_the_end(tokenizer):
     agent, ids = example("feedback_agent"), tokenizer.encode("5<|user|>6<|end|>")
     seen = [agent.visible_text(tokenizer, part) for part in (ids, ids[:-1], [])]
@@ -246,13 +231,10 @@ def test_feedback_agent_masks_the_tool_and_scores_by_turn(tokenizer):
     assert asked[1] == (PROMPT.format("2+3=") + said + tool, 64 - sum(lengths[:2]))
 
 
-@pytest.mark.parametrize(
-    "texts, turns, score, taken",
-    [(["5"], 3, 1.0, 1), (["6", "7", "5"], 3, 0.5, 3), (["6", "7"], 2, 0.0, 2), (["none", "-5"], 2, 0.0, 2)],
-)
-def test_feedback_agent_ends(tokenizer, texts, turns, score, taken):
-    out, asked = converse(tokenizer, *texts, room=200, turns=turns)
-    assert (out.reward_score, out.num_turns, len(asked)) == (score, 2 * taken, taken)
+def test_feedback_agent_ends(tokenizer):
+    for texts, turns, score in ((["5"], 3, 1.0), (["6", "7", "5"], 3, 0.5), (["none", "-5"], 2, 0.0)):
+        out, asked = converse(tokenizer, *texts, room=200, turns=turns)
+        assert (out.reward_score, out.num_turns, len(asked)) == (score, 2 * len(texts), len(texts))
 
 
 def test_feedback_agent_stays_within_the_response_length(tokenizer):
@@ -320,11 +302,9 @@ def test_topr_loss_and_its_gradient(mode):
 
 
 def test_topr_loss_takes_the_weights_of_rollout_correction():
-    loss = example("topr_loss").topr_loss
-    ones, config = torch.ones(2, 3), SimpleNamespace(global_batch_info={})
-    plain, _ = loss(-ones, -ones, ones, ones, "token-mean", config)
+    loss, ones, config = example("topr_loss").topr_loss, torch.ones(2, 3), SimpleNamespace(global_batch_info={})
     weighted, _ = loss(-ones, -ones, ones, ones, "token-mean", config, rollout_is_weights=0.25 * ones)
-    assert (float(plain), float(weighted)) == (1.0, 0.25)
+    assert float(weighted) == 0.25
 
 
 # ------------------------------------------------------------------------------------------------ reward manager

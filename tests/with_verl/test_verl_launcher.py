@@ -1,5 +1,6 @@
 """scripts/verl_train.py with the installed verl: what composes, loads and is found, runs on CPU, and a Ray cluster."""
 
+import copy
 import json
 import os
 import re
@@ -12,12 +13,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script
+from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, write_lines
 from omegaconf import OmegaConf
-from verl_helpers import CPU_OVERRIDES, LIMIT, cpu_env, forked_workers, run_command
-from verl_scripts import words_of
+from verl_helpers import CPU_OVERRIDES, cpu_env, forked_workers, run_command
+from verl_scripts import layout_of, words_of
 
 launcher = load_script("verl_train")
 ppo = load_script("ppo_train")
@@ -39,48 +42,47 @@ def data(tmp_path_factory):
     return [f"--data={folder}/train.jsonl", f"--eval_data={folder}/eval.jsonl", *sizes]
 
 
-def layout(**changes):
-    """A job whose files lie in /job."""
-    given = {"folder": "/job", "output": "/out", "template": None, "held_out": True, "cpus": 16, "columns": []}
-    return launcher.Layout(**(given | {"parameters": 7e9} | changes))
+def overrides_of(*flags: str, **changes) -> list:
+    """The overrides of a command line that prints."""
+    config = launcher.parse_config(["--print", *flags])
+    launcher.check_expressible(config)
+    return launcher.make_overrides(config, layout_of(launcher, **changes))
 
 
 def composed(*flags, **changes):
     """verl's configuration of a command line, which has to compose."""
-    config = launcher.parse_config(["--print", *flags])
-    launcher.check_expressible(config)
-    found, refused = launcher.compose_config(launcher.make_overrides(config, layout(**changes)))
+    found, refused = launcher.compose_config(overrides_of(*flags, **changes))
     assert not refused
     return found
 
 
 # ------------------------------------------------------------------------------------------------ composing
 
-VARIANTS = [
-    [],
-    ["--mismatch=icepop", "--lora_rank=8", "--lr_schedule=cosine", "--sequence_parallel=2", "--offload=all"],
-    ["--kl_coef=0.02", "--kl_in=loss", "--kl_estimator=k3_ratio", "--minibatches=1", "--ppo_epochs=1"],
-]
-PRESETS = [name for name in launcher.PRESETS if name not in ("gdpo", "remax")]
 
-
-@pytest.mark.parametrize("number", range(len(PRESETS)), ids=PRESETS)
-def test_every_preset_composes_and_passes_verls_validation(number):
-    found = composed("--algorithm", PRESETS[number], *VARIANTS[number % len(VARIANTS)])
-    assert launcher.config_findings(found) == []
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--algorithm=ppo", "--precision=fp16"],
+        ["--algorithm=grpo", "--kl_coef=0.02", "--kl_in=loss", "--kl_estimator=k3_ratio", "--lr_schedule=cosine"],
+        ["--algorithm=dapo", "--mismatch=icepop", "--lora_rank=8", "--sequence_parallel=2", "--offload=all"],
+        ["--algorithm=gmpo"],
+        ["--algorithm=maxrl"],
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_presets_compose_and_pass_verls_validation(flags):
+    assert launcher.config_findings(composed(*flags)) == []
 
 
 def test_values_arrive_as_they_were_meant():
     texts = ["it's", "{{ bos_token }}{% for m in x %}{{ m['content'] }}{{ '\\n' }}{% endfor %}", "a b", "null", "1", ""]
     texts += ["back\\slash", "end\\", "quo\\'te", 'dou"ble', "[a]", "{a: b}", "a,b", "ü=1", "/gärtner/x", "$x", "#"]
-    config = launcher.parse_config(["--print"])
     extra = [
         launcher.Override(f"+trainer.text_{i}", launcher.hydra_value(text), "override", True)
         for i, text in enumerate(texts)
     ]
-    found, refused = launcher.compose_config([*launcher.make_overrides(config, layout()), *extra])
+    found, refused = launcher.compose_config([*overrides_of("--mismatch=icepop"), *extra])
     assert not refused and [found.trainer[f"text_{i}"] for i in range(len(texts))] == texts
-    found = composed("--mismatch=icepop")
     assert found.algorithm.rollout_correction.rollout_is_threshold == "0.5_2.0"
     assert found.actor_rollout_ref.actor.optim.override_optimizer_config == {"eps": 1e-8}
 
@@ -102,55 +104,14 @@ def test_adam_and_precision_reach_what_verl_builds():
         assert (engine.mixed_precision["param_dtype"], engine.model_dtype) == ("fp16", weights)
 
 
-@pytest.mark.parametrize("weights", [[], ["--override=actor_rollout_ref.actor.fsdp_config.model_dtype=bf16"]])
-@pytest.mark.parametrize("lora", [[], ["--lora_rank=16", "--kl_coef=0.1"]])
-def test_the_memory_plan_counts_the_weights_that_the_job_trains(lora, weights):
-    """Weights of a size without a config.json; verl casts adapters to the dtype of the base."""
-    flags = ["--algorithm=grpo", "--model=nobody/m-7B", *lora, *weights]
-    actor = composed(*flags).actor_rollout_ref.actor.fsdp_config
-    width = {"fp32": 4, "bf16": 2}[actor.model_dtype]
-    plan = launcher.memory_plan(launcher.parse_config(["--print", *flags]), 7e9)
-    assert plan["weights"] == pytest.approx(7e9 * width / 2**30, abs=1e-3)
-    assert width == (2 if weights else 4) and actor.mixed_precision.param_dtype == "bf16"
-    text = "".join(o.text() for o in launcher.make_overrides(launcher.parse_config(["--print", *flags]), layout()))
-    assert "actor_rollout_ref.ref." not in text  # there is none, or the actor without its adapter
-
-
 def test_an_engine_reads_each_key_that_we_give_it():
     """verl's configuration has keys that no engine reads, such as FSDP's `dtype`."""
     import verl
 
     code = "".join(path.read_text() for path in Path(verl.__file__).parent.joinpath("workers/engine/fsdp").glob("*.py"))
-    overrides = launcher.make_overrides(launcher.parse_config(["--print", "--sequence_parallel=2"]), layout())
+    overrides = overrides_of("--sequence_parallel=2")
     names = [match[1] for o in overrides if (match := re.search(r"\.fsdp(?:_config)?\.(\w+)", o.key))]
     assert len(names) > 10 and [name for name in names if f"engine_config.{name}" not in code] == []
-
-
-def test_a_value_that_hydra_refuses_is_named():
-    for text, got in (("data.x=[1", "got data.x=[1 (from override)"), ("nothing.at.all=2", "nothing.at.all")):
-        config = launcher.parse_config(["--print", f"--override={text}"])
-        found, [refused] = launcher.compose_config(launcher.make_overrides(config, layout()))
-        assert found is None and got in refused and "which verl refuses" in refused
-
-
-def test_verl_takes_every_trap_without_a_word():
-    leaves = {
-        "custom_reward_function": "custom_reward_function.path=x.py",
-        "reward_model": "reward_model.reward_manager=dapo",
-        "reward.custom_reward_function": "reward.custom_reward_function.path=x.py",
-        "reward.reward_manager": "reward.reward_manager.name=dapo",
-        launcher.SAMPLER: f"{launcher.SAMPLER}.path=null",
-        launcher.KWARGS: f"+{launcher.KWARGS}.x=1",
-        "trainer.v1.sampler.sync_refill_failed_groups": "trainer.v1.sampler.sync_refill_failed_groups=True",
-        "trainer.v1.trainer_mode": "trainer.v1.trainer_mode=colocate_async",
-        "trainer.use_v1": "trainer.use_v1=False",
-    }
-    texts = [leaves.get(trap, f"{trap}=1") for trap in launcher.TRAPS]
-    users = [launcher.Override(*text.split("=", 1), "override", True) for text in texts]
-    keys = {user.key.lstrip("+") for user in users}
-    ours = launcher.make_overrides(launcher.parse_config(["--print"]), layout())
-    found, refused = launcher.compose_config([*(o for o in ours if o.key not in keys), *users])
-    assert not refused and found.custom_reward_function.path == "x.py"
 
 
 def test_each_old_key_is_where_todays_table_says():
@@ -175,36 +136,38 @@ def test_each_old_key_is_where_todays_table_says():
 
 def test_names_are_those_of_the_installed_verl():
     """assets/verl_keys.txt, which stands in where verl is not installed, and what Hydra says of the same overrides."""
-    done = subprocess.run([sys.executable, ROOT / "tools" / "verl_keys.py", "--check"], capture_output=True)
-    assert done.returncode == 0, "try .venv-verl/bin/python tools/verl_keys.py"
-    words = "data.train_batch_size=64 data.train_batchsize=64 +data.train_batch_size=64 ++data.anything=1 +data.new=1"
-    words += " +data.apply_chat_template_kwargs={enable_thinking:false} ++data.seed=1"
-    words += " +actor_rollout_ref.actor.optim.lr=1"
-    words += " ~actor_rollout_ref.actor.optim.lr ~actor_rollout_ref.actor.optim.lrr actor_rollout_ref.actor.optim.lrr=1"
-    words += " actor_rollout_ref.actor.megatron.seed=1 trainer.logger=[console] +reward.reward_kwargs.x=1"
-    verdicts = {}
-    for word in words.split():
+    keys = load_module(ROOT / "tools" / "verl_keys.py", "verl_keys_of_the_tools")
+    assert keys.main(["--check"]) == 0, "try .venv-verl/bin/python tools/verl_keys.py"
+    words = {  # whether both refuse it
+        "data.train_batchsize=64": True,
+        "+data.train_batch_size=64": True,
+        "~actor_rollout_ref.actor.optim.lrr": True,
+        "++data.anything=1": False,
+        "+data.apply_chat_template_kwargs={enable_thinking:false}": False,
+        "~actor_rollout_ref.actor.optim.lr": False,
+    }
+    for word, refused in words.items():
         key, _, value = word.partition("=")
         override = launcher.Override(key, value if "=" in word else None, "here", True)
-        verdicts[word] = (bool(launcher.name_findings([override])), bool(launcher.compose_config([override])[1]))
-    assert {word: v for word, v in verdicts.items() if v[0] != v[1]} == {}
-    assert 5 <= sum(v[0] for v in verdicts.values()) < len(verdicts)
+        verdicts = bool(launcher.name_findings([override])), bool(launcher.compose_config([override])[1])
+        assert verdicts == (refused, refused), word
 
 
 def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
     """run.sh of --export, with and without flash_attn: each of its keys is verl's own, none needs our hooks."""
     shutil.copy(ROOT / "evals" / "files" / "trl_run.py", tmp_path)
     row = {"prompt": [{"role": "user", "content": "1 + 1"}], "answer": "#### 2"}
-    (tmp_path / "word_problems.jsonl").write_text(f"{json.dumps(row)}\n" * 40)
+    write_lines(tmp_path / "word_problems.jsonl", [row] * 40)
     argv = [f"--from_trl={tmp_path}/trl_run.py", "--hardware=8x80GB", f"--export={tmp_path}/port", f"--model={TINY_LM}"]
     assert launcher.main(argv) == 0
-    for no_flash in (0, 1):
-        words, _ = words_of(tmp_path / "port" / "run.sh", tmp_path / "bin", no_flash=no_flash)
-        lines = "\n".join(words[3:])
-        assert lines.count("attn_implementation=sdpa") == no_flash
-        capsys.readouterr()
-        assert checked(tmp_path, capsys, lines)[:2] == (0, "")
-    many = lines + "\nray_kwargs.ray_init.num_cpus=many\n"
+    with_flash, without = (words_of(tmp_path / "port" / "run.sh", tmp_path / "bin", no_flash=n)[0][3:] for n in (0, 1))
+    assert [word for word in without if word not in with_flash] == [
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+        "actor_rollout_ref.model.use_remove_padding=False",
+    ]
+    capsys.readouterr()
+    assert checked(tmp_path, capsys, "\n".join(without))[:2] == (0, "")
+    many = "\n".join([*without, "ray_kwargs.ray_init.num_cpus=many"])
     assert "num_cpus=many; expected an integer" in checked(tmp_path, capsys, many)[1]
 
 
@@ -233,86 +196,103 @@ def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys):
     assert code == 1 and "no clip acts" in said
     for key in ("custom_reward_function.path", "custom_reward_function.name", "actor_rollout_ref.actor.clip_ratio=0.2"):
         assert re.search(rf"got {re.escape(key)}.*o\.txt, line \d", findings), (key, findings)
-    code, findings, _ = check(text.replace("trainer.nnodes=1", "trainer.nnodes=$NODES_OF_NOBODY"))
-    assert code == 1 and "got trainer.nnodes=; expected an integer" in findings
-    for name in ("+actor_rollout_ref.rollout.name=vllm", "actor_rollout_ref.rollout.name=hf"):  # told once
-        findings = check(text.replace("actor_rollout_ref.rollout.name=vllm", name))[1]
-        assert name in findings and "missing" not in findings and "\n" not in findings
+    findings = check(text.replace("trainer.nnodes=1", "trainer.nnodes=$NODES_OF_NOBODY"))[1]
+    assert "got trainer.nnodes=; expected an integer" in findings
+    findings = check(text.replace("actor_rollout_ref.rollout.name=vllm", "+actor_rollout_ref.rollout.name=vllm"))[1]
+    assert "+actor_rollout_ref.rollout.name=vllm" in findings and "\n" not in findings  # told once
     findings = check(text.replace("rollout.name=vllm", "rollout.name='???'"))[1]
     assert findings == "missing: got no actor_rollout_ref.rollout.name; expected it, as verl has no default"
 
 
-REWARD = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return "
-PAYS = REWARD + "float(ground_truth in solution_str)"
-JOBS = {  # what a job by hand has instead: its reward, columns of its rows, overrides; and what is found
-    "dictionary": ({"reward": REWARD + "{'score': 0.5}"}, ""),
-    "coroutine": ({"reward": f"async {PAYS}"}, ""),
-    "default": ({"reward": "", "data_source": "openai/gsm8k"}, ""),
-    "key": ({"lines": ["data.reward_fn_key=data_source"]}, ""),
-    "away": ({"lines": ["data.train_files=/cluster/t.parquet"], "reward": ""}, ""),
-    "other key": ({"lines": ["data.reward_fn_key=source"]}, "verl 0.9.1 ignores it; try the column data_source"),
-    "signature": ({"reward": "def compute_score(text, truth):\n    return 1.0"}, "call raises TypeError"),
-    "none": ({"reward": REWARD + "None"}, "call raises TypeError"),
-    "nan": ({"reward": REWARD + "float('nan')"}, "a score that is not finite"),
-    "import": ({"reward": "import nothing_at_all"}, "No module named 'nothing_at_all'"),
-    "no reward": ({"reward": ""}, "NotImplementedError"),
-    "source": ({"data_source": None}, "expected data_source and reward_model.ground_truth"),
-    "truth": ({"reward_model": {"style": "rule"}}, "expected data_source and reward_model.ground_truth"),
-    "text": ({"prompt": "1+1="}, "expected prompt with chat messages"),
-    "schema": ({"prompt": None}, "KeyError: 'prompt'; expected prompt with chat messages"),
-    "few": ({"lines": ["data.train_batch_size=64", "actor_rollout_ref.actor.ppo_mini_batch_size=64"]}, "got 16 of 16"),
-    "long": ({"lines": ["data.max_prompt_length=2"]}, "got a prompt of 7 tokens with data.max_prompt_length=2"),
-}
-
-
-@pytest.mark.parametrize("name", JOBS)
-def test_rows_and_reward_of_a_job_by_hand(tmp_path, capsys, name):
-    import pyarrow
-    import pyarrow.parquet
-
-    (changes, finding), rollout, actor = JOBS[name], "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
-    row = {"data_source": "mine", "prompt": [{"role": "user", "content": "1+1="}]}
-    row |= {"reward_model": {"style": "rule", "ground_truth": "2"}, "extra_info": {"index": 0}}
-    row = {key: x for key in row if (x := changes.get(key, row[key])) is not None}
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row] * 16), tmp_path / "t.parquet")
-    lines = [f"data.train_files={tmp_path}/t.parquet", "data.train_batch_size=8", f"{actor}.ppo_mini_batch_size=8"]
-    lines += [f"actor_rollout_ref.model.path={TINY_LM}", f"{rollout}.name=vllm", f"{actor}.use_dynamic_bsz=True"]
-    lines += ["algorithm.adv_estimator=grpo", "trainer.save_freq=5", "critic.enable=False"]
-    if reward := changes.get("reward", PAYS):
-        (tmp_path / "r.py").write_text(reward + "\n")
-        lines.append(f"reward.custom_reward_function.path={tmp_path}/r.py")
-    given = [line.partition("=")[0] for line in changes.get("lines", [])]
-    lines = [line for line in lines if line.partition("=")[0] not in given] + changes.get("lines", [])
-    code, findings, _ = checked(tmp_path, capsys, "\n".join(lines))
-    assert (code, bool(findings)) == (bool(finding), bool(finding)) and finding in findings, findings
+ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+BY_HAND = [
+    f"actor_rollout_ref.model.path={TINY_LM}",
+    f"{ROLLOUT}.name=vllm",
+    f"{ACTOR}.ppo_mini_batch_size=8",
+    "algorithm.adv_estimator=grpo",
+    "critic.enable=False",  # else verl warns that it does so
+    "data.train_batch_size=8",
+    "trainer.save_freq=5",
+]
+DYNAMIC = f"{ACTOR}.use_dynamic_bsz=True"
+ROW = {"data_source": "mine", "prompt": [{"role": "user", "content": "1+1="}]}
+ROW |= {"reward_model": {"style": "rule", "ground_truth": "2"}, "extra_info": {"index": 0}}
+SCORE = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return "
+PAYS = SCORE + "float(ground_truth in solution_str)"
 
 
 def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
-    import pyarrow
-    import pyarrow.parquet
-
-    rollout, dynamic = "actor_rollout_ref.rollout", "actor_rollout_ref.actor.use_dynamic_bsz=True"
-    lines = ["algorithm.adv_estimator=grpo", f"{rollout}.name=vllm", "data.train_batch_size=64", f"{rollout}.n=8"]
-    lines += ["actor_rollout_ref.actor.ppo_mini_batch_size=64", "trainer.save_freq=5"]
-    lines += ["critic.enable=False"]  # else verl warns that it does so
-    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["?"] * 130}), tmp_path / "t.parquet")
-    many = [dynamic, f"{rollout}.mode=sync", f"{rollout}.calculate_log_prob=True", "ray_kwargs.ray_init.num_cpus=4"]
-    many += ["actor_rollout_ref.actor.clip_ratio=0.1", f"{rollout}.temperature=0"]
-    many += [f"{rollout}.val_kwargs.do_sample=True", f"data.train_files={tmp_path}/t.parquet"]
-    many += ["trainer.total_epochs=1", "trainer.total_training_steps=99"]
-    told = ["try leaving it out: all rollout is asynchronous", f"try {rollout}.calculate_log_probs", "expected 34"]
-    told += ["try actor_rollout_ref.actor.clip_ratio_low", "temperature should be greater than 0"]
+    pq.write_table(pa.table({"prompt": ["?"] * 16}), tmp_path / "t.parquet")
+    many = [DYNAMIC, f"{ROLLOUT}.mode=sync", f"{ROLLOUT}.calculate_log_prob=True", "ray_kwargs.ray_init.num_cpus=4"]
+    many += [f"{ROLLOUT}.temperature=0", f"data.train_files={tmp_path}/t.parquet", "trainer.total_epochs=1"]
+    told = ["try leaving it out: all rollout is asynchronous", f"try {ROLLOUT}.calculate_log_probs", "expected 34"]
+    told += ["temperature should be greater than 0", "1 epochs of 2 steps"]
     cases = [
-        ([dynamic], []),
-        ([], ["ppo_micro_batch_size_per_gpu"]),  # neither sizes nor a bound on tokens
-        ([dynamic, f"{rollout}.name=???"], [f"got no {rollout}.name", "o.txt, line 9; expected it once"]),
-        (many, [*told, "1 epochs of 2 steps"]),
+        ([*many, "trainer.total_training_steps=99"], told),
+        # neither sizes nor a bound on tokens
         (["+ray_kwargs.ray_init.address=local"] * 2, ["expected it once", "ppo_micro_batch_size_per_gpu"]),
     ]
     for more, expected in cases:
-        code, findings, _ = checked(tmp_path, capsys, "\n".join([*lines, *more]))
-        assert code == bool(expected) and bool(findings) == bool(expected), findings
-        assert [words for words in expected if findings.count(words) != 1] == [], findings
+        code, findings, _ = checked(tmp_path, capsys, "\n".join([*BY_HAND, *more]))
+        assert code == 1 and [words for words in expected if findings.count(words) != 1] == [], findings
+
+
+def test_rows_and_reward_of_a_job_by_hand(tmp_path, capsys):
+    pq.write_table(pa.Table.from_pylist([ROW] * 16), tmp_path / "t.parquet")
+    (tmp_path / "r.py").write_text(PAYS)
+    lines = [f"data.train_files={tmp_path}/t.parquet", f"reward.custom_reward_function.path={tmp_path}/r.py", DYNAMIC]
+    assert checked(tmp_path, capsys, "\n".join([*BY_HAND, *lines]))[:2] == (0, "")
+    (tmp_path / "r.py").write_text(SCORE + "None")
+    code, findings, _ = checked(tmp_path, capsys, "\n".join([*BY_HAND, *lines]))
+    assert code == 1 and "call raises TypeError" in findings
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    """verl's configuration of a job by hand, composed once."""
+    written = [launcher.Override(*line.split("=", 1), "o.txt", is_written=True) for line in [*BY_HAND, DYNAMIC]]
+    return launcher.compose_config(written)[0]
+
+
+REWARDS = [  # the code of a reward, the data_source; what is found
+    (SCORE + "{'score': 0.5}", "mine", ""),
+    (f"async {PAYS}", "mine", ""),
+    ("", "openai/gsm8k", ""),  # verl's own
+    ("", "mine", "NotImplementedError"),
+    ("def compute_score(text, truth):\n    return 1.0", "mine", "call raises TypeError"),
+    (SCORE + "float('nan')", "mine", "a score that is not finite"),
+    ("import nothing_at_all", "mine", "No module named 'nothing_at_all'"),
+]
+
+
+def test_rewards_by_hand_are_called_as_verl_calls_them(by_hand, tmp_path):
+    for i, (code, source, finding) in enumerate(REWARDS):
+        (tmp_path / f"r{i}.py").write_text(code)
+        config = copy.deepcopy(by_hand)
+        config.reward.custom_reward_function.path = f"{tmp_path}/r{i}.py" if code else None
+        _, findings = launcher.tried_reward(config, [ROW | {"data_source": source}])
+        assert len(findings) == bool(finding) and finding in "".join(findings), (code, findings)
+
+
+DATA = [  # changes of a row, and of the configuration; what is found
+    ({}, {"train_files": "/cluster/t.parquet"}, ""),
+    ({"data_source": None}, {}, "expected data_source and reward_model.ground_truth"),
+    ({"reward_model": {"style": "rule"}}, {}, "expected data_source and reward_model.ground_truth"),
+    ({"prompt": "1+1="}, {}, "expected prompt with chat messages"),
+    ({"prompt": None}, {}, "KeyError: 'prompt'; expected prompt with chat messages"),
+    ({}, {"train_batch_size": 64}, "got 16 of 16"),
+    ({}, {"max_prompt_length": 2}, "got a prompt of 7 tokens with data.max_prompt_length=2"),
+]
+
+
+def test_rows_by_hand_are_read_by_verls_data_set(by_hand, tmp_path):
+    for i, (changes, settings, finding) in enumerate(DATA):
+        row = {key: value for key, value in (ROW | changes).items() if value is not None}
+        pq.write_table(pa.Table.from_pylist([row] * 16), tmp_path / f"{i}.parquet")
+        config = copy.deepcopy(by_hand)
+        config.data.update({"train_files": f"{tmp_path}/{i}.parquet"} | settings)
+        *_, findings = launcher.written_rows(config)
+        assert len(findings) == bool(finding) and finding in "".join(findings), (changes, settings, findings)
 
 
 def test_our_estimators_are_registered_once_and_are_ours():
@@ -321,13 +301,11 @@ def test_our_estimators_are_registered_once_and_are_ours():
     launcher.register_estimators(Path())
     launcher.register_estimators(Path())
     scores = torch.tensor([1.0, 0.0, 2.0, 0.0, 0.0, 3.0])
-    index = np.array(["a", "b", "a", "b", "a", "c"], dtype=object)
-    groups = torch.tensor([0, 1, 0, 1, 0, 2])
-    mask = torch.ones(6, 3)
-    rewards = torch.zeros(6, 3)
+    index, groups = np.array(list("ababac"), dtype=object), torch.tensor([0, 1, 0, 1, 0, 2])
+    mask, rewards = torch.ones(6, 3), torch.zeros(6, 3)
     rewards[:, -1] = scores
     for preset in ("gpg", "maxrl"):
-        name = composed("--algorithm", preset).algorithm.adv_estimator
+        name = next(o.value for o in overrides_of(f"--algorithm={preset}") if o.key == "algorithm.adv_estimator")
         got, _ = get_adv_estimator_fn(name)(token_level_rewards=rewards, response_mask=mask, index=index, config=None)
         torch.testing.assert_close(got, ppo.ADVANTAGES[preset](scores=scores, groups=groups)[:, None] * mask)
 
@@ -359,83 +337,80 @@ def middle_of(scores, groups):
 
 
 @pytest.fixture
-def median(tmp_path):
-    """An estimator of one's own, which imports a file beside it."""
+def own(tmp_path):
+    """An estimator and losses of one's own, in a file which imports another beside it."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "idea.py").write_text(MEDIAN)
     (tmp_path / "own" / "middle.py").write_text(MIDDLE)
-    return f"{tmp_path}/own/idea.py:median"
+    return tmp_path / "own" / "idea.py"
 
 
-def test_an_estimator_of_ones_own_is_registered(median, tmp_path, monkeypatch, capsys):
-    from verl.trainer.ppo import core_algos
-
-    monkeypatch.setattr(core_algos, "ADV_ESTIMATOR_REGISTRY", dict(core_algos.ADV_ESTIMATOR_REGISTRY))
-    flags = ["--print", "--algorithm=dr_grpo", f"--advantage={median}", f"--output_dir={tmp_path}/out"]
-    config = launcher.parse_config(flags)
+def job_by(own: Path, tmp_path: Path, *flags: str) -> tuple[Path, list[str]]:
+    """(Folder, overrides) of a job, which is left without the file that it has a copy of."""
+    config = launcher.parse_config(["--print", *flags, f"--output_dir={tmp_path}/out"])
     job, overrides = launcher.prepare_job(config)
-    assert "algorithm.adv_estimator=own_ours" in [o.text() for o in overrides]
-    (tmp_path / "own" / "idea.py").unlink()
-    load_module(Path(job.folder) / "verl_hooks.py", "hooks_with_own_estimator")
-    rewards, mask = torch.zeros(6, 3), torch.ones(6, 3, dtype=torch.int64)
-    rewards[:, -1], mask[2, 1:] = torch.tensor([3.0, 0.0, 1.0, 5.0, 2.0, 0.0]), 0
-    given = {"index": np.array(["a", "b", "a", "b", "a", "c"], dtype=object), "config": None, "reward_baselines": None}
-    estimate = core_algos.get_adv_estimator_fn("own_ours")
-    got, returns = estimate(token_level_rewards=rewards, response_mask=mask, **given)
-    assert got.tolist() == [[1.0] * 3, [0.0] * 3, [-1.0, 0.0, 0.0], [5.0] * 3, [0.0] * 3, [0.0] * 3]
-    assert torch.equal(got, returns)
-    (tmp_path / "own" / "idea.py").write_text(MEDIAN)
-    for flag, message in ((f"--advantage={median}", "try --print"), (f"--loss={median[:-6]}clipped", "with loss")):
-        flags = ["--algorithm=dr_grpo", flag, "--export=port", f"--output_dir={tmp_path}/no"]
-        assert launcher.main(flags) == 2 and message in capsys.readouterr().err
+    own.unlink()
+    return Path(job.folder), [o.text() for o in overrides]
 
 
-def registered_by(module: Path, name: str, registry: str, monkeypatch) -> dict:
+def registered_by(module: Path, registry: str, monkeypatch) -> dict:
     """verl's registry after a file of the job; other tests find it as it was."""
     from verl.trainer.ppo import core_algos
 
     monkeypatch.setattr(core_algos, registry, dict(getattr(core_algos, registry)))
-    load_module(module, name)
+    load_module(module, f"{module.stem}_of_a_test")
     return getattr(core_algos, registry)
 
 
-@pytest.mark.parametrize(("mode", "weighted"), [("token-mean", True), ("seq-mean-token-sum-norm", False)])
-def test_a_loss_of_ones_own_is_that_of_verl_in_value_gradient_and_metrics(
-    mode, weighted, median, tmp_path, monkeypatch
-):
+def test_an_estimator_of_ones_own_is_registered(own, tmp_path, monkeypatch):
+    folder, overrides = job_by(own, tmp_path, "--algorithm=dr_grpo", f"--advantage={own}:median")
+    assert "algorithm.adv_estimator=own_ours" in overrides
+    estimate = registered_by(folder / "verl_hooks.py", "ADV_ESTIMATOR_REGISTRY", monkeypatch)["own_ours"]
+    rewards, mask = torch.zeros(6, 3), torch.ones(6, 3, dtype=torch.int64)
+    rewards[:, -1], mask[2, 1:] = torch.tensor([3.0, 0.0, 1.0, 5.0, 2.0, 0.0]), 0
+    given = {"index": np.array(list("ababac"), dtype=object), "config": None, "reward_baselines": None}
+    got, returns = estimate(token_level_rewards=rewards, response_mask=mask, **given)
+    assert got.tolist() == [[1.0] * 3, [0.0] * 3, [-1.0, 0.0, 0.0], [5.0] * 3, [0.0] * 3, [0.0] * 3]
+    assert torch.equal(got, returns)
+
+
+def test_a_function_of_ones_own_is_not_exported(own, capsys):
+    for flag, message in ((f"--advantage={own}:median", "try --print"), (f"--loss={own}:clipped", "with loss")):
+        assert launcher.main(["--algorithm=dr_grpo", flag, "--export=port"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_loss_of_ones_own_is_that_of_verl_in_value_gradient_and_metrics(own, tmp_path, monkeypatch):
     """A plain clip from a user's file, against verl's `vanilla` without its third bound."""
     from verl.workers.config import ActorConfig
 
-    flags = ["--print", "--algorithm=grpo", f"--loss={median.replace(':median', ':clipped')}", "--clip_eps_high=0.3"]
-    job, overrides = launcher.prepare_job(launcher.parse_config([*flags, f"--output_dir={tmp_path}/out"]))
-    texts = [o.text() for o in overrides]
-    assert "actor_rollout_ref.actor.policy_loss.loss_mode=own_ours" in texts
-    assert "actor_rollout_ref.model.external_lib=verl_own_loss" in texts
-    (tmp_path / "own" / "idea.py").unlink()  # the job has its copy
-    module = Path(job.folder) / "verl_own_loss.py"
-    losses = registered_by(module, "verl_own_loss_of_a_test", "POLICY_LOSS_REGISTRY", monkeypatch)
+    flags = ["--algorithm=grpo", f"--loss={own}:clipped", "--clip_eps_high=0.3"]
+    folder, overrides = job_by(own, tmp_path, *flags)
+    assert "actor_rollout_ref.actor.policy_loss.loss_mode=own_ours" in overrides
+    assert "actor_rollout_ref.model.external_lib=verl_own_loss" in overrides
+    losses = registered_by(folder / "verl_own_loss.py", "POLICY_LOSS_REGISTRY", monkeypatch)
     generator = torch.Generator().manual_seed(0)
     old = -torch.rand(4, 6, generator=generator)
     new = old + 0.5 * torch.randn(4, 6, generator=generator)
-    mask = torch.arange(6) < torch.tensor([[6], [2], [4], [1]])
     given = {"old_log_prob": old, "advantages": torch.tensor([1.5, -1.0, -2.0, 0.5])[:, None].expand(4, 6)}
-    given |= {"response_mask": mask, "loss_agg_mode": mode}
-    given |= {"rollout_is_weights": torch.rand(4, 6, generator=generator)} if weighted else {}
+    given |= {"response_mask": torch.arange(6) < torch.tensor([[6], [2], [4], [1]])}
     batch = {"dp_size": 2, "batch_num_tokens": 40, "global_batch_size": 8, "loss_scale_factor": 9}
     bounds = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.3, "clip_ratio_c": 1e9}
-    config = ActorConfig(
-        strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=1, **bounds, global_batch_info=batch
-    )
-    found = {}
-    for name in ("own_ours", "vanilla"):
+    sizes = {"rollout_n": 4, "ppo_micro_batch_size_per_gpu": 1, "global_batch_info": batch}
+    config = ActorConfig(strategy="fsdp2", **bounds, **sizes)
+
+    def value_gradient_and_metrics(name, mode, weights):
         leaf = new.clone().requires_grad_()
-        loss, metrics = losses[name](log_prob=leaf, **given, config=config)
+        known = {"loss_agg_mode": mode, "rollout_is_weights": weights, "config": config}
+        loss, metrics = losses[name](log_prob=leaf, **given, **known)
         loss.backward()
-        found[name] = (loss.detach(), leaf.grad, metrics)
-    own, theirs = found.values()
-    torch.testing.assert_close(own[:2], theirs[:2])
-    assert own[1].abs().sum() > 0 and 0 < own[2]["actor/pg_clipfrac"] < 1
-    assert own[2] == {name: pytest.approx(theirs[2][name], abs=1e-6) for name in own[2]}
+        return loss.detach(), leaf.grad, metrics
+
+    for case in (("token-mean", torch.rand(4, 6, generator=generator)), ("seq-mean-token-sum-norm", None)):
+        mine, theirs = (value_gradient_and_metrics(name, *case) for name in ("own_ours", "vanilla"))
+        torch.testing.assert_close(mine[:2], theirs[:2])
+        assert mine[1].abs().sum() > 0 and 0 < mine[2]["actor/pg_clipfrac"] < 1
+        assert mine[2] == {name: pytest.approx(theirs[2][name], abs=1e-6) for name in mine[2]}
 
 
 # ------------------------------------------------------------------------------------------------ manager and buffer
@@ -456,18 +431,15 @@ def test_manager_tells_ids_and_prompt_and_takes_penalties(tmp_path):
     found = composed(*flags, folder=str(tmp_path / "job"))
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     manager = load_reward_manager(found, tokenizer)
+    arrays = {"data_source": "d", "raw_prompt": [{"role": "user", "content": "12345"}], "extra_info": {"index": 0}}
+    columns = {name: np.empty(1, dtype=object) for name in (*arrays, "reward_model")}
+    for name, value in (arrays | {"reward_model": {"ground_truth": "x"}}).items():
+        columns[name][0] = value
     for length, ended in ((3, True), (7, True), (10, False)):
         ids = [40] * (length - ended) + [tokenizer.eos_token_id] * ended
-        batch = {
-            "responses": torch.tensor([[*ids, 0, 0]]),
-            "attention_mask": torch.tensor([[1] * (4 + length) + [0, 0]]),
-        }
-        arrays = {"data_source": "d", "raw_prompt": [{"role": "user", "content": "12345"}], "extra_info": {"index": 0}}
-        arrays |= {"reward_model": {"ground_truth": "x"}}
-        columns = {name: np.empty(1, dtype=object) for name in arrays}
-        for name, value in arrays.items():
-            columns[name][0] = value
-        data = DataProto(batch=TensorDict(batch, batch_size=1), non_tensor_batch=columns)
+        mask = torch.tensor([[1] * (4 + length) + [0, 0]])
+        batch = TensorDict({"responses": torch.tensor([[*ids, 0, 0]]), "attention_mask": mask}, batch_size=1)
+        data = DataProto(batch=batch, non_tensor_batch=columns)
         result = manager.loop.run_until_complete(manager.run_single(data))
         assert result["reward_extra_info"]["score"] == 100 * length + 5  # before penalties
         # 0 up to 5 tokens, then in five steps to 1
@@ -516,17 +488,6 @@ def queue(monkeypatch):
     return store, put, make
 
 
-def test_verls_own_buffer_trains_on_the_survivors(queue):
-    """The trap itself: what StrictReplayBuffer is there for."""
-    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-
-    _, put, _ = queue
-    put("a", [1.0, 0.0])
-    put("b", [1.0], status="failure")
-    batch, _ = ReplayBuffer("sync", {}, 8, "drop", {}, poll_interval=0.01).sample(1, "train", 2)
-    assert sorted(batch.keys) == ["a_0_0", "a_1_0", "b_0_0"]
-
-
 def test_a_failed_prompt_ends_the_run_with_the_rewards_own_words(queue, tmp_path):
     _, put, make = queue
     put("a", [1.0, 0.0])
@@ -563,82 +524,85 @@ def test_groups_of_equal_score_are_replaced_in_so_many_rounds(queue, max_refills
 # ------------------------------------------------------------------------------------------------ --check
 
 
-def test_check_loads_everything_and_leaves_nothing(data, tmp_path):
-    flags = ["--check", "--algorithm=grpo", *data, f"--output_dir={tmp_path}/out"]
-    done = run_script("verl_train", *flags, *CPU, env=cpu_env(), timeout=LIMIT)
-    assert done.stdout.startswith("{"), done.stderr[-3000:]
-    report = json.loads(done.stdout)
-    assert (done.returncode, report["findings"]) == (0, [])
+@pytest.fixture
+def checking(data, tmp_path, monkeypatch, capsys):
+    """Calls --check in this process; (exit code, report)."""
+    for name, value in cpu_env().items():
+        monkeypatch.setenv(name, value)
+
+    def check(*flags) -> tuple[int, dict]:
+        code = launcher.main(["--check", *data, f"--output_dir={tmp_path}/out", *flags])
+        said = capsys.readouterr()
+        assert said.out.startswith("{"), said.err
+        return code, json.loads(said.out)
+
+    return check
+
+
+@pytest.fixture
+def untried(monkeypatch):
+    """No trial of the rewards in a process of its own, which takes seconds."""
+    monkeypatch.setattr(launcher, "try_job", lambda *_: ([], {}))
+
+
+def test_check_loads_everything_and_leaves_nothing(checking, tmp_path):
+    code, report = checking("--algorithm=grpo", *CPU)
+    assert (code, report["findings"]) == (0, [])
     assert report["data"] == {"rows": 32, "rows that fit": 32, "steps in an epoch": 16}
     assert report["reward"]["rows"] > 0 and report["reward"]["unlike"] == {}
-    assert report["memory_sums_GiB"] and not list((tmp_path).iterdir())
+    assert report["memory_sums_GiB"] and not list(tmp_path.iterdir())
 
 
 REWARD_FILE = """
-import os
-
-
-def wobbly(prompts, completions, answer, **kwargs):
-    if os.environ.get("FAIL"):
-        raise ValueError("the judge is down")
+def pays(completions, answer, **kwargs):
     return [float(a in c[0]["content"]) for a, c in zip(answer, completions)]
+
+
+def raises(completions, **kwargs):
+    raise ValueError("the judge is down")
 """
 
 
-def test_check_finds_a_reward_that_raises(data, tmp_path, monkeypatch, capsys):
+def test_check_finds_a_reward_that_raises(checking, tmp_path):
     (tmp_path / "r.py").write_text(REWARD_FILE)
-    flags = ["--check", "--reward", f"{tmp_path}/r.py:wobbly", *data, f"--output_dir={tmp_path}/out", *CPU]
-    monkeypatch.setenv("FAIL", "1")
-    assert launcher.main(flags) == 1
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    assert len(findings) == 1 and "the judge is down" in findings[0]
-    monkeypatch.delenv("FAIL")
-    assert launcher.main(flags) == 0
-    assert json.loads(capsys.readouterr().out)["reward"]["scores"] == [0.0, 1.0]
+    code, report = checking(f"--reward={tmp_path}/r.py:raises", *CPU)
+    assert code == 1 and len(report["findings"]) == 1 and "the judge is down" in report["findings"][0]
 
 
-def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, capsys):
-    for name, value in cpu_env().items():
-        monkeypatch.setenv(name, value)
-    base = ["--check", *data, f"--output_dir={tmp_path}/out"]
-    cases = [
-        (["--max_prompt_tokens=5"], "rows within 5 tokens"),
-        (["--gpus_per_node=3", "--algorithm=grpo"], "16 completions in a minibatch for 3 replicas"),
-        (["--vllm_memory=0.99"], "memory: sampling needs"),
-        (["--override=trainer.save_every=3"], "trainer.save_every=3 (override), a key that verl"),
-        (["--override=actor_rollout_ref.actor.loss_agg_mode=mean"], "Invalid loss_agg_mode"),
-    ]
-    for flags, part in cases:
-        assert launcher.main([*base, *flags]) == 1, flags
-        assert any(part in f for f in json.loads(capsys.readouterr().out)["findings"]), flags
+def test_check_finds_data_sizes_and_what_verl_refuses(checking, untried):
+    code, report = checking("--max_prompt_tokens=5", "--override=actor_rollout_ref.actor.loss_agg_mode=mean")
+    text = "\n".join(report["findings"])
+    assert code == 1 and "rows within 5 tokens" in text and "Invalid loss_agg_mode" in text
+    code, report = checking("--vllm_memory=0.99", "--override=trainer.save_every=3")
+    text = "\n".join(report["findings"])
+    assert code == 1 and "memory: sampling needs" in text and "trainer.save_every=3 (override), a key that verl" in text
 
 
-def test_check_compares_token_ids_with_ours(data, tmp_path, capsys):
+def test_check_compares_token_ids_with_ours(checking, untried, tmp_path):
     texts = tmp_path / "texts.jsonl"
-    texts.write_text("".join(json.dumps({"prompt": f" {i}+1=", "answer": str(i + 1)}) + "\n" for i in range(16)))
-    flags = ["--check", *data, f"--data={texts}", f"--eval_data={texts}", "--allow_overlap"]
-    flags += [f"--reward={ROOT}/examples/reward_functions_library.py:correctness_reward"]
-    flags += [f"--output_dir={tmp_path}/out"]
-    assert launcher.main(flags) == 0, capsys.readouterr().err
-    capsys.readouterr()
-    template = "actor_rollout_ref.model.custom_chat_template='x{{ messages[0].content }}'"
-    assert launcher.main([*flags, f"--override={template}"]) == 1
-    assert any("other token ids" in f for f in json.loads(capsys.readouterr().out)["findings"])
+    write_lines(texts, [{"prompt": f" {i}+1=", "answer": str(i + 1)} for i in range(16)])
     (tmp_path / "t.jinja").write_text("{% if brief %}Brief: {% endif %}{{ messages[0].content }}")
+    flags = [f"--data={texts}", f"--eval_data={texts}", "--allow_overlap"]
+    flags += [f"--reward={ROOT}/examples/reward_functions_library.py:correctness_reward"]
+    # verl is told the switch, or its token ids were others
     chat = [f"--chat_template={tmp_path}/t.jinja", "--chat", '--chat_template_kwargs={"brief": true}']
-    assert launcher.main([*flags, *chat]) == 0  # verl is told the switch, or its token ids were others
-    capsys.readouterr()
-    assert launcher.main([*flags, *chat, "--override=++data.apply_chat_template_kwargs.brief=False"]) == 1
-    assert any("other token ids" in f for f in json.loads(capsys.readouterr().out)["findings"])
+    for more, is_other in (
+        ([], False),
+        (["--override=actor_rollout_ref.model.custom_chat_template='x{{ messages[0].content }}'"], True),
+        (chat, False),
+        ([*chat, "--override=++data.apply_chat_template_kwargs.brief=False"], True),
+    ):
+        code, report = checking(*flags, *more)
+        assert code == is_other == len(report["findings"]), more
+        assert all("other token ids" in finding for finding in report["findings"])
 
 
 TALKS = f"--environment={ROOT}/examples/environments.py:SecondAttempt"
 
 
-def test_check_loads_an_environments_loop(data, tmp_path, capsys):
-    flags = ["--check", "--algorithm=grpo", TALKS, "--max_turns=2", *data, *CPU, f"--output_dir={tmp_path}/out"]
-    assert launcher.main(flags) == 0, capsys.readouterr().err
-    assert json.loads(capsys.readouterr().out)["findings"] == []
+def test_check_loads_an_environments_loop(checking):
+    code, report = checking("--algorithm=grpo", TALKS, "--max_turns=2", *CPU)
+    assert (code, report["findings"]) == (0, [])
 
 
 def test_what_a_tool_returns_is_no_control_token_in_verls_transformers():
@@ -661,9 +625,7 @@ def test_what_a_tool_returns_is_no_control_token_in_verls_transformers():
 
 def run(folder: Path, *flags):
     """The launcher's command line as a process of its own; all of its Ray ends with it."""
-    folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(SCRIPTS / "verl_train.py"), *flags, *CPU]
-    return run_command(command, cpu_env(), folder)
+    return run_command([sys.executable, str(SCRIPTS / "verl_train.py"), *flags, *CPU], cpu_env(), folder)
 
 
 def weights_of(folder: Path) -> dict:
@@ -675,54 +637,60 @@ def weights_of(folder: Path) -> dict:
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
-def test_grpo_runs_saves_and_resumes_with_an_environment(data, median, tmp_path, capsys):
-    fork = f"--override={forked_workers()}"
+NOISE = """
+import random
+
+
+def noise(completions, **kwargs):
+    return [random.random() for _ in completions]
+"""
+
+
+def test_grpo_runs_saves_and_resumes_with_an_environment(data, own, tmp_path):
     # a little noise, so that scores of a group differ and teach, whatever was sampled
-    noise = "import random\n\n\ndef noise(completions, **kwargs):\n    return [random.random() for _ in completions]\n"
-    (tmp_path / "noise.py").write_text(noise)
-    noise = f"--reward={tmp_path}/noise.py:noise*0.01"
-    alone = [*(f"--reward={spec}" for spec in launcher.EMBEDDED_SPECS), noise, "--steps=1"]
-    flags = ["--run", "--algorithm=grpo", "--group_size=4", "--eval_every=0", *data, fork]
-    flags += [f"--output_dir={tmp_path}/out"]
-    own = [f"--advantage={median}", f"--loss={median.replace(':median', ':marked')}"]
-    done = run(tmp_path, *flags, *alone, *own)
+    (tmp_path / "noise.py").write_text(NOISE)
+    noise, out = f"--reward={tmp_path}/noise.py:noise*0.01", tmp_path / "out"
+    flags = ["--run", "--algorithm=grpo", "--group_size=4", "--eval_every=0", *data, f"--override={forked_workers()}"]
+    flags += [noise, f"--output_dir={out}"]
+    functions = [f"--advantage={own}:median", f"--loss={own}:marked"]
+    done = run(tmp_path, *flags, *functions, *(f"--reward={spec}" for spec in launcher.EMBEDDED_SPECS), "--steps=1")
     assert done.returncode == 0, done.stdout[-6000:]
-    first = read_lines(tmp_path / "out" / "metrics.jsonl")
-    assert [row["step"] for row in first] == [0, 1] and "val-core/eval/acc/mean@1" in first[0]["data"]
-    assert first[1]["data"]["actor/lr"] == pytest.approx(1e-3)
-    assert first[1]["data"]["actor/pg_clipfrac"] == pytest.approx(0.25)  # the loss is that of the file
-    assert launcher.main([*flags, *alone, *CPU]) == 2 and "holds a run" in capsys.readouterr().err
-    start, one = (weights_of(path) for path in (TINY_LM, tmp_path / "out" / "final"))
-    samples = read_lines(tmp_path / "out" / "samples" / "1.jsonl")
-    assert len(samples) == 16
+    zero, first = read_lines(out / "metrics.jsonl")
+    assert (zero["step"], first["step"]) == (0, 1) and "val-core/eval/acc/mean@1" in zero["data"]
+    assert first["data"]["actor/lr"] == pytest.approx(1e-3)
+    assert first["data"]["actor/pg_clipfrac"] == pytest.approx(0.25)  # the loss is that of the file
+    samples = read_lines(out / "samples" / "1.jsonl")
     groups = torch.tensor([row["score"] for row in samples]).view(4, 4)
     expected = (groups - groups.median(1, keepdim=True).values) * 4 / 8  # by the group size, as the file has it
     for name in ("max", "min"):
         largest = getattr(expected, name)().item()
-        assert first[1]["data"][f"critic/advantages/{name}"] == pytest.approx(largest, abs=1e-4)
+        assert first["data"][f"critic/advantages/{name}"] == pytest.approx(largest, abs=1e-4)
     assert all(min(abs(row["score"] - value) for value in (0.005, 0.205, 1.005, 1.205)) <= 0.0051 for row in samples)
+    start, one = weights_of(TINY_LM), weights_of(out / "final")
     # it goes on with conversations: the loop that the job folder has plays them
-    done = run(tmp_path, *flags, TALKS, "--max_turns=2", noise, "--steps=2", "--resume")
+    done = run(tmp_path, *flags, TALKS, "--max_turns=2", "--steps=2", "--resume")
     assert done.returncode == 0, done.stdout[-6000:]
-    assert [row["step"] for row in read_lines(tmp_path / "out" / "metrics.2.jsonl")] == [1, 2]
-    assert (tmp_path / "out" / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "2"
-    two = weights_of(tmp_path / "out" / "final")
+    steps = read_lines(out / "metrics.2.jsonl")
+    assert [row["step"] for row in steps] == [1, 2]
+    assert (out / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "2"
     # Adam moves a weight by the learning rate, 1e-3, at most, and one with a gradient of its own by nearly that
-    for before, after in ((start, one), (one, two)):
+    for before, after in ((start, one), (one, weights_of(out / "final"))):
         assert set(before) == set(after)
         assert 5e-4 < max((before[k] - after[k]).abs().max().item() for k in before) < 2e-3
-    talks = read_lines(tmp_path / "out" / "samples" / "2.jsonl")
-    assert len(talks) == 16
+    files = [out / f"checkpoints/global_step_{n}/actor/optim_world_size_1_rank_0.pt" for n in (1, 2)]
+    adam = [{int(s["step"]) for s in torch.load(file, weights_only=False)["state"].values()} for file in files]
+    assert adam == [{1}, {2}]
+    talks = read_lines(out / "samples" / "2.jsonl")
+    assert len(talks) == 16 and not {row["input"] for row in talks} & {row["input"] for row in samples}
     for row in talks:
-        first, again, _ = row["output"].partition("Wrong. Try again.")
-        right = row["gts"] in re.findall(r"<answer>([^<]*)</answer>", first)[-1:]
+        answer, again, _ = row["output"].partition("Wrong. Try again.")
+        right = row["gts"] in re.findall(r"<answer>([^<]*)</answer>", answer)[-1:]
         assert bool(again) != right, row  # the checker speaks where an answer is wrong, and only there
         assert row["score"] == pytest.approx(0.005 + right, abs=0.0051) or (again and row["score"] >= 0.5)
-    last = read_lines(tmp_path / "out" / "metrics.2.jsonl")[-1]["data"]
     turns = [2 + 2 * ("Wrong. Try again." in row["output"]) for row in talks]
-    assert last["training/num_turns/mean"] == pytest.approx(sum(turns) / 16)
+    assert steps[-1]["data"]["training/num_turns/mean"] == pytest.approx(sum(turns) / 16)
     # what verl trains on is what was sampled: its own log-probs of those tokens are the sampler's, but for bf16 weights
-    assert last["training/rollout_probs_diff_max"] < 0.02
+    assert steps[-1]["data"]["training/rollout_probs_diff_max"] < 0.02
 
 
 def free_ports(count: int) -> list[int]:
@@ -739,57 +707,61 @@ def cluster(tmp_path_factory):
     """A Ray cluster of one node on ports of its own, begun elsewhere; the address of its dashboard, for --submit."""
     folder = Path(tempfile.mkdtemp(prefix="vr"))  # sockets' paths must be short
     port, dashboard, client, agent = free_ports(4)
-    ray = str(Path(sys.executable).with_name("ray"))
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # jobs run `python3`
-    env = cpu_env() | {"RAY_AUTH_MODE": "disabled", "PATH": path}
-    command = [ray, "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1"]
-    command += ["--num-cpus=8", "--num-gpus=1", f"--temp-dir={folder}", "--disable-usage-stats", "--block"]
+    env = cpu_env() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # jobs run `python`
+    command = ["ray", "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=8"]
+    command += ["--dashboard-host=127.0.0.1", "--num-gpus=1", f"--temp-dir={folder}", "--disable-usage-stats"]
     command += [f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}"]  # jobs go to the agent
     log = (tmp_path_factory.mktemp("ray") / "log").open("w")
-    process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True, cwd=folder)
+    process = subprocess.Popen(
+        [*command, "--block"], env=env, stdout=log, stderr=log, start_new_session=True, cwd=folder
+    )
     address = f"http://127.0.0.1:{dashboard}"
-    for _ in range(120):
+    for _ in range(600):
         try:
             launcher.fetch(address, "/api/version")
             break
         except OSError:
             assert process.poll() is None
-            time.sleep(0.5)
+            time.sleep(0.1)
     yield address
     process.terminate()
     process.wait(30)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-# what an existing cluster decides itself
-SUBMIT = [flag for flag in CPU if "ray_kwargs" not in flag]
+@pytest.fixture
+def submit(cluster, data, tmp_path, monkeypatch, capfd):
+    """Submits a job in this process; (exit code, stdout, stderr)."""
+    for name, value in cpu_env().items():
+        monkeypatch.setenv(name, value)
+    flags = ["--submit", cluster, "--steps=2", *data, f"--output_dir={tmp_path}/out"]
+    # what an existing cluster decides itself
+    flags += [*(flag for flag in CPU if "ray_kwargs" not in flag), f"--override={forked_workers()}"]
+
+    def call(*more):
+        code = launcher.main([*flags, *more])
+        return code, *capfd.readouterr()
+
+    return call
 
 
-def test_ppo_is_submitted_with_an_environment_and_a_loss_of_ones_own(data, tmp_path, cluster):
+def test_ppo_is_submitted_with_an_environment_and_a_loss_of_ones_own(submit, own, tmp_path):
     (tmp_path / "r.py").write_text(REWARD_FILE)
-    loss = "def marked(logprobs, advantages, mask):\n    return -advantages * logprobs, mask\n"
-    (tmp_path / "loss.py").write_text(loss)
-    flags = ["--submit", cluster, "--steps=2", "--eval_every=0", *data, "--reward", f"{tmp_path}/r.py:wobbly*0"]
-    flags += [f"--loss={tmp_path}/loss.py:marked"]
-    flags += [TALKS, "--max_turns=2"]
-    env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
-    done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=LIMIT)
-    assert done.returncode == 0, done.stderr[-6000:]
-    assert json.loads(done.stdout)["status"] == "SUCCEEDED"
+    flags = [f"--reward={tmp_path}/r.py:pays*0", f"--loss={own}:marked", TALKS, "--max_turns=2", "--eval_every=0"]
+    code, out, err = submit(*flags)
+    assert code == 0, err[-6000:]
+    assert json.loads(out)["status"] == "SUCCEEDED"
     metrics = [row for row in read_lines(tmp_path / "out" / "metrics.jsonl") if "critic/vf_loss" in row["data"]]
     assert [row["step"] for row in metrics] == [1, 2] and all(row["data"]["critic/grad_norm"] > 0 for row in metrics)
-    assert [row["data"]["actor/pg_clipfrac"] for row in metrics] == [pytest.approx(1.0)] * 2  # by the loss of the file
+    assert [row["data"]["actor/pg_clipfrac"] for row in metrics] == [pytest.approx(0.25)] * 2  # by the loss of the file
     first, second = (row["data"]["actor/reward_kl_penalty"] for row in metrics)
     assert abs(first) < 1e-5 < abs(second), "the policy is its own reference until the first update"
     assert (tmp_path / "out" / "checkpoints" / "global_step_2" / "critic").is_dir()
 
 
-def test_a_reward_that_raises_ends_a_submitted_job(data, tmp_path, cluster):
-    (tmp_path / "r.py").write_text(REWARD_FILE.replace("os.environ.get", "'FAIL' or os.environ.get"))
-    flags = ["--submit", cluster, "--algorithm=grpo", "--group_size=4", "--steps=2", *data]
-    flags += ["--reward", f"{tmp_path}/r.py:wobbly"]
-    env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
-    done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=LIMIT)
-    assert done.returncode == 3, done.stderr[-6000:]
-    assert "REWARD FAILED" in done.stderr and "the judge is down" in done.stderr
+def test_a_reward_that_raises_ends_a_submitted_job(submit, tmp_path):
+    (tmp_path / "r.py").write_text(REWARD_FILE)
+    code, _, err = submit("--algorithm=grpo", "--group_size=4", f"--reward={tmp_path}/r.py:raises")
+    assert code == 3, err[-6000:]
+    assert "REWARD FAILED" in err and "the judge is down" in err
     assert "the judge is down" in (tmp_path / "out" / "reward_error.txt").read_text()

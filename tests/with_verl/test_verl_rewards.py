@@ -1,26 +1,22 @@
 """Rewards in verl: generated files and ports through its loader and managers, each kind in three contracts."""
 
-import asyncio
 import copy
 import functools
 import importlib.util
-import inspect
 import itertools
-import json
-import re
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, load_module, load_script
+from conftest import ROOT, TINY_LM, load_module, load_script, write_lines
 from local_server import serving
 from omegaconf import OmegaConf
 from verl_helpers import compose
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 HELPERS = [str(ROOT / "scripts" / f"{name}.py") for name in ("math_grader", "sandbox")]
-FILES = [("math", "verl"), *((task, "both") for task in ("math", "code", "qa", "format", "llm_judge", "custom"))]
+FILES = [("math", "verl"), ("code", "both"), ("llm_judge", "both")]
 template, launcher, loader = (load_script(n) for n in ("create_reward_template", "verl_train", "data_loader"))
 numbers = itertools.count()
 WORDS = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
@@ -152,31 +148,27 @@ def test_missing_helper_stops_verl_at_its_start(files, tmp_path):
 VERL_OWN = ROOT.joinpath(importlib.util.find_spec("verl").submodule_search_locations[0], "utils", "reward_score")
 
 
+PARIS = {"target": ["Paris"]}
+
+
 @pytest.mark.parametrize(
-    ("file", "texts", "gold"),
+    ("file", "texts", "gold", "row", "flags"),
     [
-        ("gsm8k", ["#### 18", "#### 19", "18", "so 9 * 2 = 18.\n#### 18"], "18"),
-        ("math_reward", [r"\boxed{\frac{1}{2}}", r"\boxed{\frac12}", r"\boxed{1}", "1/2"], r"\frac{1}{2}"),
-        ("math_dapo", ["Answer: 18", "Answer: 19", "18"], "18"),
-        ("search_r1_like_qa_em", ["<answer>a</answer><answer>Paris</answer>", "Paris"], None),
+        ("gsm8k", ["#### 18", "#### 19", "18", "so 9 * 2 = 18.\n#### 18"], "18", {"answer": "18"}, []),
+        ("search_r1_like_qa_em", ["<answer>a</answer><answer>Paris</answer>", "Paris"], PARIS,
+         {"reward_model": {"ground_truth": PARIS}}, ["--gold_column", "reward_model"]),
     ],
-)
-def test_verls_own_scores_ported_to_trl(tmp_path, file, texts, gold):
+)  # fmt: skip
+def test_verls_own_scores_ported_to_trl(tmp_path, file, texts, gold, row, flags):
     source = VERL_OWN / f"{file}.py"
-    row = {"answer": gold}
-    if file == "search_r1_like_qa_em":  # its ground truth is an object, so rows of verl's form are needed
-        gold = {"target": ["Paris"]}
-        row = {"reward_model": {"ground_truth": gold}}
-    flags = ["--from", f"{source}:compute_score", "--output", str(tmp_path / "port.py")]
-    flags += ["--gold_column", "reward_model"] if isinstance(gold, dict) else []
-    (tmp_path / "row.jsonl").write_text(json.dumps(row))
-    assert template.main([*flags, "--data", str(tmp_path / "row.jsonl")]) == 0
+    flags = [*flags, "--from", f"{source}:compute_score", "--output", str(tmp_path / "port.py")]
+    assert template.main([*flags, "--data", write_lines(tmp_path / "row.jsonl", [row])]) == 0
     module = load_module(tmp_path / "port.py", f"script_port_{next(numbers)}")
     original = load_module(source, f"script_original_{next(numbers)}").compute_score
     given = [original(solution_str=text, ground_truth=gold) for text in texts]
     expected = [float(value["score"] if isinstance(value, dict) else value) for value in given]
-    column = {"reward_model": [{"ground_truth": gold}] * len(texts)} if isinstance(gold, dict) else None
-    got = module.verl_reward([None] * len(texts), texts, **(column or {"answer": [gold] * len(texts)}))
+    columns = {name: [value] * len(texts) for name, value in row.items()}
+    got = module.verl_reward([None] * len(texts), texts, **columns)
     assert got == expected and len({*got}) > 1
 
 
@@ -196,97 +188,17 @@ def test_ported_async_reward_through_verl(tmp_path, tokenizer):
 
 # ------------------------------------------------------------------------------------------------ one case a kind
 
-VARIANTS = '''
-"""Rewards made of the library's, for the cases that a name alone cannot say."""
-
-import importlib.util
-import sys
-
-if "library_of_variants" not in sys.modules:
-    spec = importlib.util.spec_from_file_location("library_of_variants", {library!r})
-    sys.modules["library_of_variants"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["library_of_variants"])
-lib = sys.modules["library_of_variants"]
-
-twelve_tokens = lib.ideal_length.configure(ideal=12, unit="tokens")
-gated = lib.combine([lib.exact_match, lib.format_reward], [1.0, 0.25], mode="gated", name="gated")
-judged = lib.llm_judge.configure(base_url={url!r}, model="judge", retries=0, name="judged")
-with_judge = lib.combine([lib.exact_match, judged], [1.0, 0.5], name="with_judge")
-preferred = lib.reward_model.configure(model={model!r}, device="cpu", name="preferred")
-'''
 TESTS = ["assert f(1) == 1", "assert f(2) == 4"]
 SQUARE, SAME = BLOCK.format("def f(x):\n    return x * x"), BLOCK.format("def f(x):\n    return x")
-CASES = {  # a reward of each kind, or a variant -> (columns of the row, completions whose scores are not all the same)
+CASES = {  # a reward of each kind -> (columns of the row, completions whose scores are not all the same)
     "exact_match": ({"answer": ["New York", "NYC"]}, ["<answer>New  York</answer>", "Paris", ""]),
-    "numeric_correctness": ({"answer": "1234"}, ["$1,234.0", "1233"]),
-    "math_equivalence": ({"answer": "0.5"}, [r"so \boxed{\frac{1}{2}}", r"\boxed{2}", ""]),
     "squad_f1": ({"answers": {"text": ["Eiffel tower", "the tower"]}}, ["The tower in Paris", "Rome"]),
     "code_execution": ({"tests": TESTS}, [SQUARE, SAME]),
     "json_schema": ({"schema": SCHEMA}, ['{"n": 1}', '{"n": "x"}']),
-    "soft_overlong_punishment": ({"answer": "2"}, ["a", "a " * 9000, "a " * 12_000]),
     "token_cosine_scaled": ({"answer": "2"}, [r"\boxed{2}", r"\boxed{3}", r"Well, so it is \boxed{2}"]),
-    "reasoning_quality": ({"prompt": "How many apples?"}, [WORDS, "Therefore thus because."]),
-    "language_consistency": ({"prompt": "Wie geht es?"}, ["gut", "gut 好好好"]),
     "MATH_REASONING_REWARDS": ({"prompt": "3 * 4 trees?", "answer": "12"}, [WORDS + r" \boxed{12}", "<reasoning>"]),
-    "SUMMARIZATION_REWARDS": ({"reference": "the cat sat"}, ["a cat sat", "dog dog dog dog", ""]),
-    "twelve_tokens": ({"answer": "2"}, ["Hello", "Hello there!"]),
-    "gated": ({"answer": "2"}, ["<answer>2</answer>", "2", "<answer>3</answer>"]),
-    "with_judge": ({"prompt": "2 + 2?", "answer": "4"}, ["4", "Four, as 2 + 2 = 4.", "Five"]),
-    "preferred": ({"prompt": "2 + 2?"}, ["Four", "Five, I think"]),
 }
 NEED_IDS = {"token_cosine_scaled"}  # verl's own managers give none, that of verl_train.py does
-
-
-@pytest.fixture(scope="module")
-def variants(tmp_path_factory):
-    """The file of variants, with a judge and a reward model of its own."""
-    import transformers
-
-    folder = tmp_path_factory.mktemp("variants")
-    torch.manual_seed(0)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(TINY_LM)
-    shape = {"vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "pad_token_id": tokenizer.pad_token_id}
-    config = transformers.LlamaConfig(**shape, **heads, num_labels=1)
-    transformers.LlamaForSequenceClassification(config).save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    with serving(graded) as url:
-        text = VARIANTS.format(library=str(LIBRARY), schema=SCHEMA, url=f"{url}/v1", model=str(folder / "model"))
-        (folder / "variants.py").write_text(text)
-        yield folder / "variants.py"
-
-
-def graded(asked) -> tuple:
-    """A judge for the library's question: the number of letters F in the fenced text, and 2 for the right reference."""
-    message = asked.body["messages"][0]["content"]
-    text = message.split("\n" + message.splitlines()[-1] + "\n")[1]
-    grade = text.count("F") + 2 * ("Reference answer:\n4" in message) * ("2 + 2?" in message)
-    return 200, {"choices": [{"message": {"content": f'{{"score": {grade}}}'}}]}
-
-
-def by_trl_contract(file, name, row, texts, ids) -> list[float]:
-    """The weighted sum of the functions, each called as TRL calls it, on functions loaded afresh."""
-    found = getattr(load_module(file, f"script_afresh_{next(numbers)}"), name)
-    functions = [found] if callable(found) else found
-    columns = {key: [value] * len(texts) for key, value in row.items() if key != "prompt"}
-    extras = {"trainer_state": object(), "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-    weights = found.weights if isinstance(found, list) else [1.0]
-    totals = [0.0] * len(texts)
-    for function, weight in zip(functions, weights, strict=True):
-        result = function(
-            prompts=[[{"role": "user", "content": row["prompt"]}]] * len(texts),
-            completions=[[{"role": "assistant", "content": text}] for text in texts],
-            completion_ids=ids,
-            **columns,
-            **extras,
-        )
-
-        async def waited(result=result):
-            return await result
-
-        values = asyncio.run(waited()) if inspect.isawaitable(result) else result
-        totals = [total + weight * (value or 0.0) for total, value in zip(totals, values, strict=True)]
-    return totals
 
 
 @pytest.fixture(scope="module")
@@ -302,42 +214,42 @@ def in_verl(tokenizer, tmp_path_factory):
     return dict(zip(CASES, zip(launched, loaded, strict=True), strict=True)), names
 
 
+def modules_of(name: str, columns: list[str], data, folder) -> tuple[dict, list[str]]:
+    """(Settings of a job's reward manager with a reward of the library, flags that port the reward to verl)."""
+    launcher.write_modules(folder / "job", [f"{LIBRARY}:{name}"], columns, ship=HELPERS)
+    hooks = {"source": "importlib", "name": "TokenRewardManager", "module.path": folder / "job" / "verl_hooks.py"}
+    port = ["--from", f"{LIBRARY}:{name}", "--output", str(folder / "port.py"), "--data", str(data)]
+    return hooks, port
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, ppo, tmp_path, capsys):
-    """Ours, TRL's contract, verl's loader with the module of verl_train.py, and with a port of the template script."""
+def test_same_score_in_all_three_contracts(name, in_verl, tokenizer, ppo, tmp_path, capsys):
+    """Ours, verl's loader with the module of verl_train.py, and with a port of the template script."""
     from verl.trainer.ppo.reward import load_reward_manager
 
     columns, texts = CASES[name]
-    file = variants if re.search(rf"(?m)^{name} = ", VARIANTS) else LIBRARY
     row = {"prompt": "What is it?"} | columns
     ids = [[*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id] for text in texts]
-
-    reward = ppo.Reward([f"{file}:{name}"])
-    chat = [{"role": "user", "content": row["prompt"]}]
     own = {name: value for name, value in columns.items() if name != "prompt"}
-    ours, _ = reward([{"prompt": chat, "columns": own}] * len(texts), texts, ids)
+    chat = {"prompt": [{"role": "user", "content": row["prompt"]}], "columns": own}
+    ours, _ = ppo.Reward([f"{LIBRARY}:{name}"])([chat] * len(texts), texts, ids)
     assert len({*ours}) > 1, "a case that cannot tell"
-    assert by_trl_contract(file, name, row, texts, ids) == pytest.approx(ours, abs=1e-12)
 
     launched, loaded = in_verl[0][name]
-    launcher.write_modules(tmp_path / "job", [f"{file}:{name}"], in_verl[1], ship=HELPERS)
-    hooks = {"source": "importlib", "name": "TokenRewardManager", "module.path": tmp_path / "job" / "verl_hooks.py"}
+    hooks, port = modules_of(name, in_verl[1], write_lines(tmp_path / "row.jsonl", [row]), tmp_path)
     manager = load_reward_manager(config_of(None, hooks), tokenizer)
     got = [scored(manager, tokenizer, launched, text)["reward_score"] for text in texts]
     rounded = 2.0 ** -launcher.bits_of(composed().actor_rollout_ref.rollout.n)
     assert got == pytest.approx(ours, rel=rounded, abs=1e-12)
 
-    (tmp_path / "row.jsonl").write_text(json.dumps(row))
-    data = ["--data", str(tmp_path / "row.jsonl")]
-    port = tmp_path / "port.py"
     if name in NEED_IDS:
-        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *data]) == 2
-        assert "which requires completion_ids; verl gives none" in capsys.readouterr().err and not port.exists()
+        assert template.main(port) == 2
+        assert "which requires completion_ids; verl gives none" in capsys.readouterr().err
         return
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *data]) == 0
-        manager = load_reward_manager(config_of(port), tokenizer)
+        assert template.main(port) == 0
+        manager = load_reward_manager(config_of(tmp_path / "port.py"), tokenizer)
         results = []
         for text, own in zip(texts, ids, strict=True):  # verl's plain manager tells neither the prompt nor the ids
             told = {"raw_prompt": loaded["raw_prompt"], "completion_ids": own}
@@ -351,14 +263,11 @@ def test_a_row_without_an_answer_beside_one_with_it_scores_0_in_both_modules(tok
 
     chats = [{"prompt": [{"role": "user", "content": "?"}], "answer": answer, "level": 1} for answer in ("12", None)]
     rows, names = launcher.verl_rows(chats, "prompt")
-    launcher.write_modules(tmp_path / "job", [f"{LIBRARY}:exact_match"], names, ship=HELPERS)
-    hooks = {"source": "importlib", "name": "TokenRewardManager", "module.path": tmp_path / "job" / "verl_hooks.py"}
-    port, data = tmp_path / "port.py", tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in chats))
-    assert template.main(["--from", f"{LIBRARY}:exact_match", "--output", str(port), "--data", str(data)]) == 0
+    hooks, port = modules_of("exact_match", names, write_lines(tmp_path / "rows.jsonl", chats), tmp_path)
+    assert template.main(port) == 0
     launched = dataset_rows(tmp_path, rows, tokenizer, launcher.write_parquet_file)
     loaded = dataset_rows(tmp_path, chats, tokenizer)
-    for manager, given in ((config_of(None, hooks), launched), (config_of(port), loaded)):
-        results = [scored(load_reward_manager(manager, tokenizer), tokenizer, row, "12") for row in given]
+    for config, given in ((config_of(None, hooks), launched), (config_of(tmp_path / "port.py"), loaded)):
+        results = [scored(load_reward_manager(config, tokenizer), tokenizer, row, "12") for row in given]
         assert [result["reward_score"] for result in results] == pytest.approx([1.0, 0.0], rel=1e-2)
         assert all(result["reward_extra_info"].get("raised", 0.0) == 0.0 for result in results)

@@ -42,7 +42,7 @@ CPU_OVERRIDES = [
     *(f"+{fsdp}.mixed_precision.param_dtype=fp32" for fsdp in FSDP),
 ]
 
-# two small steps on the embedded model
+# small steps on the embedded model
 SMALL_RUN = [
     *(f"{role}.model.path={TINY_LM}" for role in ("actor_rollout_ref", "critic")),
     "data.train_batch_size=8",
@@ -61,13 +61,11 @@ SMALL_RUN = [
 ]
 
 REWARD = """
-from reward_functions_library import correctness_reward, format_reward
+from reward_functions_library import correctness_reward
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
-    correct = correctness_reward([None], [solution_str], [ground_truth])[0]
-    tidy = format_reward([None], [solution_str])[0]
-    return {"score": correct + 0.2 * tidy, "correct": correct, "tidy": tidy}
+    return correctness_reward([None], [solution_str], [ground_truth])[0]
 """
 
 
@@ -113,13 +111,13 @@ def verl_rows(path=TRAIN_DATA, count: int = 128) -> list[dict]:
     ]
 
 
-def write_prompts(folder: Path, count: int = 128, held_out: int = 8) -> list[str]:
+def write_prompts(folder: Path) -> list[str]:
     """Write train.parquet, test.parquet and reward.py into the folder; returns the overrides that name them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.Table.from_pylist(verl_rows(count=count)), folder / "train.parquet")
-    pq.write_table(pa.Table.from_pylist(verl_rows(EVAL_DATA, held_out)), folder / "test.parquet")
+    pq.write_table(pa.Table.from_pylist(verl_rows()), folder / "train.parquet")
+    pq.write_table(pa.Table.from_pylist(verl_rows(EVAL_DATA, 8)), folder / "test.parquet")
     (folder / "reward.py").write_text(REWARD)
     return [
         f"data.train_files={folder}/train.parquet",
