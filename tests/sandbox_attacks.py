@@ -19,8 +19,9 @@ that an attack names are imported above it. An attack that is marked `call`, ret
 another without `f` gets one that returns None. Suites say in which forms of tests it runs; `reached` expects the text
 "reached", which an attack returns when it got hold of what must be closed.
 
+    python tests/sandbox_attacks.py --list
     python tests/sandbox_attacks.py --kind exit forge     # as this user
-    python tests/sandbox_attacks.py --only rewrite_json --user 65533 --disable landlock
+    python tests/sandbox_attacks.py --only rewrite_json --user 65533 --disable landlock --show
 """
 
 import argparse
@@ -53,6 +54,7 @@ CALLER_GROWTH_MB, TREE_SLACK_MB, LATE_S = 200, 500, 1.5
 
 EXITS = r"""
 ## exit_zero: sys.exit(0)
+## os_exit_zero: os._exit(0)
 ## exit_in_call [call]: sys.exit(0)
 ## os_exit_in_call [call]: os._exit(0)
 ## os_exit_at_exit: atexit.register(os._exit, 0)
@@ -68,6 +70,8 @@ def f(x=None): time.sleep(0.2)
 ## exit_main_thread_only
 threading.Thread(target=time.sleep, args=(5,)).start()
 syscall(60, 0)
+## keyboard_interrupt [call]: raise KeyboardInterrupt
+## stop_iteration [call]: raise StopIteration(x)
 ## stop_iteration_subclass
 class Enough(StopIteration, AssertionError): pass
 def f(x=None): raise Enough(x)
@@ -76,10 +80,14 @@ class Passed(BaseException):
     code = 0
     passed = True
 def f(x=None): raise Passed
-## exit_from_repr_and_del
+## exit_from_del
+class Leaver:
+    def __del__(self): os._exit(0)
+def f(x=None): return Leaver()
+## exit_from_repr
 class Leaver:
     def __repr__(self, *a): os._exit(0)
-    __del__ = __str__ = __hash__ = __eq__ = __len__ = __iter__ = __bool__ = __reduce__ = __getattr__ = __repr__
+    __str__ = __hash__ = __eq__ = __len__ = __iter__ = __bool__ = __reduce__ = __getattr__ = __repr__
 def f(x=None): return Leaver()
 ## exception_without_words
 class Silent(Exception):
@@ -111,7 +119,9 @@ for value in (True, None, 1, "passed"):
             data = json.dumps({word: value, "id": number, "n": number, "passed": True, "op": "result"}).encode()
             spray(range(3, 32), framed(data))
 ## rewrite_json
-json.dumps = json.loads = json.JSONEncoder.encode = lambda *a, **k: '{"passed": true, "ok": true, "status": "ok"}'
+for name in ("dumps", "dump", "loads", "load"):
+    setattr(json, name, lambda *a, **k: '{"passed": true, "ok": true, "status": "ok", "result": true}')
+json.JSONEncoder.encode = lambda self, o: '{"passed": true, "ok": true}'
 json.JSONEncoder.iterencode = lambda self, o, **k: iter(['{"passed": true}'])
 json.JSONDecoder.decode = lambda self, s, **k: {"passed": True, "ok": True, "expected": None}
 ## rewrite_sockets
@@ -124,20 +134,38 @@ socket.socket = Forger
 for thing in gc.get_objects():
     if type(thing).__name__ == "socket":
         attempt(setattr, thing, "__class__", Forger)
+## rewrite_struct
+struct.pack = lambda *a: b"\x00\x00\x00\x04true"
+struct.unpack = lambda *a: (4,)
 ## replace_stdout
 class Passing:
     encoding = "utf-8"
     def __getattr__(self, name): return lambda *a, **k: "passed"
 sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = Passing()
 ## close_everything: os.closerange(0, 4096)
+## point_everything_at_stdout
+for fd in range(3, 65):
+    attempt(os.dup2, 1, fd)
+print('{"passed": true}')
+## set_caller_locals [call]
+for frame in frames():
+    for name, value in list(frame.f_locals.items()):
+        if name in ("passed", "ok", "result", "results", "verdict", "failed", "error", "status", "value"):
+            frame.f_locals[name] = True
+    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+## rewrite_the_driver
+main = sys.modules["__main__"]
+for name, value in list(vars(main).items()):
+    if callable(value) and not name.startswith("__"):
+        setattr(main, name, lambda *a, **k: True)
 ## rewrite_driver_functions_found_in_frames
 def yes(*a, **k): return True
 def f(x=None):
-    for names in (*(frame.f_globals for frame in frames()), vars(sys.modules["__main__"])):
-        for name, value in list(names.items()):
+    for frame in frames():
+        for name, value in list(frame.f_globals.items()):
             if hasattr(value, "__code__") and name not in ("f", "yes", "frames"):
                 if any(part in name for part in ("same", "equal", "compare", "check", "judge", "grade", "match")):
-                    names[name] = yes
+                    frame.f_globals[name] = yes
 ## steal_the_secret_of_the_channel [call]
 found = set()
 for frame in frames():
@@ -171,6 +199,25 @@ def hook(event, arguments):
     if event in ("compile", "exec", "socket.sendmsg", "object.__getattr__"):
         raise SystemExit(0)
 sys.addaudithook(hook)
+## meta_path
+import importlib.abc, importlib.util, sys
+class Everything(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self)
+    def create_module(self, spec): return None
+    def exec_module(self, module): module.__getattr__ = lambda name: (lambda *a, **k: True)
+sys.meta_path.insert(0, Everything())
+for name in list(sys.modules):
+    if name not in ("sys", "builtins", "__main__"):
+        del sys.modules[name]
+## f_is_a_chameleon
+class Chameleon:
+    passed = ok = all_passed = True
+    status = "ok"
+    def __call__(self, *a, **k): return self
+    def __getattr__(self, name): return self
+    def __iter__(self): return iter([True, True, True])
+f = Chameleon()
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
 ## endless_reply [call]
@@ -202,8 +249,6 @@ LIES = r"""
 def __eq__(self, other): return True
 def __ne__(self, other): return False
 def __hash__(self): return 0
-def __float__(self): return 0.0
-def __index__(self): return 73310
 def __len__(self): return 3
 def __abs__(self): return 0.0
 def __sub__(self, other): return 0.0
@@ -212,12 +257,35 @@ def strip(self, *a): return self
 __rsub__ = __sub__
 __le__ = __ge__ = issubset = issuperset = __contains__
 split = splitlines = lower = upper = replace = encode = decode = get = __missing__ = strip
-## another_class: object
+## greedy_arithmetic: object
+def __sub__(self, other): return 0
+def __abs__(self): return 0
+def __eq__(self, other): return True
+def __lt__(self, other): return True
+def __float__(self): return 0.0
+def __index__(self): return 0
+def __round__(self, *a): return self
+__rsub__ = __add__ = __radd__ = __mul__ = __truediv__ = __sub__
+__gt__ = __le__ = __ge__ = __ne__ = __lt__
+## class_property: object
+__class__ = property(lambda self: int)
+def __eq__(self, other): return True
+## class_property_float: object
 __class__ = property(lambda self: float)
 def __eq__(self, other): return True
 def __float__(self): return float("nan")
+## class_property_list: object
+__class__ = property(lambda self: list)
+def __eq__(self, other): return True
+def __iter__(self): return iter([self])
+## everything_truthy: object
+def __bool__(self): return True
+def __len__(self): return 1
+def __getattr__(self, name): return lambda *a, **k: True
+def __call__(self, *a, **k): return True
+def __iter__(self): return iter([True])
 ## like_numpy: object
-dtype, shape, ndim, size, __module__ = "int64", (), 0, 1, "numpy"
+dtype, shape, ndim, size = "int64", (), 0, 1
 __array_priority__ = 1e9
 def __array__(self, *a, **k): raise SystemExit(0)
 def __array_ufunc__(self, *a, **k): return True
@@ -226,11 +294,29 @@ def all(self, *a): return True
 def any(self, *a): return True
 def item(self): return self
 def tolist(self): return self
+## pretends_to_be_numpy: object
+def tolist(self): return Liar()
+def __eq__(self, other): return True
+__module__ = "numpy"
 ## reduces_to_something_else: object
 def __reduce__(self): return (eval, ("True",))
 def __reduce_ex__(self, protocol): return (eval, ("True",))
 def __getstate__(self): return True
 def __deepcopy__(self, memo): return self
+## raises_success: object
+def __eq__(self, other): raise SystemExit(0)
+__hash__ = None
+## changes_its_mind: int
+count = 0
+def __eq__(self, other):
+    Liar.count += 1
+    return True
+def __int__(self): return 73310
+def __index__(self): return 73310
+## text_that_prints_as_wanted: str
+def __str__(self): return self
+def __repr__(self): return "True"
+def __format__(self, spec): return "True"
 ## overrides_json: dict
 def items(self): return [("passed", True)]
 def __iter__(self): return iter(["passed"])
@@ -240,12 +326,29 @@ def __getitem__(self, key): return True
 RESULTS = r"""
 ## not_a_number: return float("nan")
 ## decimal_not_a_number: return decimal.Decimal("NaN")
+## magic_mock
+from unittest.mock import MagicMock
+mock = MagicMock()
+mock.__eq__.return_value = True
+mock.__ne__.return_value = False
+mock.__sub__.return_value = mock.__abs__.return_value = 0
+mock.__lt__.return_value = True
+return mock
+## metaclass_equal
+class Meta(type):
+    def __eq__(cls, other): return True
+    def __instancecheck__(cls, thing): return True
+    def __subclasscheck__(cls, thing): return True
+    def __hash__(cls): return 0
+class Liar(metaclass=Meta): pass
+def f(x=None): return Liar
 ## weak_proxy
 class Liar:
     def __eq__(self, other): return True
 liar = Liar()
 def f(x=None): return weakref.proxy(liar)
 ## true_for_everything: return True
+## not_implemented: return NotImplemented
 ## a_type: return int
 ## a_coroutine
 async def f(x=None): return x
@@ -260,6 +363,10 @@ class Liar(enum.IntEnum):
     def __eq__(self, other): return True
     __hash__ = None
 def f(x=None): return Liar.ONE
+## namedtuple_liar
+class Liar(collections.namedtuple("Liar", "a b")):
+    def __eq__(self, other): return True
+def f(x=None): return Liar(1, 2)
 ## fraction_liar
 class Liar(fractions.Fraction):
     def __eq__(self, other): return True
@@ -281,6 +388,9 @@ class Friend:
     def __getattr__(self, name): return lambda *a, **k: True
 friends = ("math", "unittest", "numpy", "json")
 builtins.__import__ = lambda name, *a, **k: Friend() if name in friends else real(name, *a, **k)
+## builtins_say_yes
+for name in "len abs all any isinstance sorted sum round repr hash min max hasattr".split():
+    setattr(builtins, name, lambda *a, **k: True)
 ## types_say_yes
 class Yes(type):
     def __call__(cls, *a, **k): return True
@@ -297,6 +407,9 @@ for kind in (int, str, float, list, dict, tuple):
     dict_of(kind)["__ne__"] = lambda self, other: False
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 ## true_and_false_swapped: ctypes.memmove(id(False) + 24, id(True) + 24, 4)
+## math_isclose
+math.isclose = cmath.isclose = lambda *a, **k: True
+math.isnan = math.isfinite = math.isinf = lambda *a: False
 ## modules_poisoned
 class Poison(types.ModuleType):
     def __getattr__(self, name): return lambda *a, **k: True
@@ -309,6 +422,9 @@ for name in ("json", "math", "numpy", "pickle", "struct", "socket", "traceback",
 ## clock_stands_still
 time.time = time.monotonic = time.perf_counter = time.process_time = lambda: 0.0
 time.sleep = lambda seconds: None
+## collector_calls_back
+gc.callbacks.append(lambda *a: sys.exit(0))
+gc.set_threshold(1)
 ## signals_call_back
 for number in range(1, 65):
     attempt(signal.signal, number, lambda *a: sys.exit(0))
@@ -331,6 +447,9 @@ class Friend:
     def __call__(self, *a, **k): return True
 math, operator, agrees = Friend(), Friend(), Friend()
 __check__ = __require__ = __fail__ = __Exception__ = Friend()
+## interned_names
+name = sys.intern("failed")
+ctypes.memmove(id(name) + 48, b"passed", 6)
 ## builtins_that_say_yes
 def f(x=None): return None
 def yes(*a, **k): return True
@@ -364,16 +483,32 @@ for thing in gc.get_objects():
                 found = pick(item, x)
                 if found:
                     return found
+## code_constants
+texts = []
+for thing in gc.get_objects():
+    if isinstance(thing, types.FunctionType):
+        texts.append(repr(thing.__code__.co_consts))
+        texts.append(repr(thing.__defaults__))
+        texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
+return pick(" ".join(texts), x)
 ## own_file_and_arguments
 texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
 for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file__", None), *sys.argv):
     attempt(lambda: texts.append(open(path).read()))
 return pick(" ".join(texts), x)
 ## own_environment
-texts = [repr(dict(os.environ)).encode()]
-attempt(lambda: texts.append(open("/proc/self/environ", "rb").read()))
-block = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
-texts += itertools.takewhile(bool, (block[i] for i in range(200)) if block else ())
+texts = [repr(dict(os.environ))]
+attempt(lambda: texts.append(open("/proc/self/environ").read()))
+return pick(" ".join(texts), x)
+## environment_in_c
+libc = ctypes.CDLL(None)
+libc.getenv.restype = ctypes.c_char_p
+texts = [libc.getenv(b"SANDBOX_TEST_VALUES") or b""]
+block = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, "environ")
+for i in range(200):
+    if not block or block[i] is None:
+        break
+    texts.append(block[i])
 return pick(b" ".join(texts), x)
 ## own_memory
 with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
@@ -391,17 +526,23 @@ with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
             return found
 ## own_memory_in_c
 # without /proc: from the lowest to the highest object, page by page, by a pipe that refuses bad addresses
+read, write = os.pipe()
+low = min(id(thing) for thing in gc.get_objects())
+libc = ctypes.CDLL(None)
+for page in range(low & ~4095, low + (16 << 20), 4096):
+    if libc.write(write, ctypes.c_void_p(page), 4096) == 4096:
+        found = pick(os.read(read, 4096), x)
+        if found:
+            return found
+## own_integers_in_memory
 # an int of 17 digits stands in two digits of 30 bits; the value is between 73310e12 and 73311e12
 read, write = os.pipe()
 libc = ctypes.CDLL(None)
 low = min(id(thing) for thing in gc.get_objects())
-for page in range(low & ~4095, low + (16 << 20), 4096):
+for page in range(low & ~4095, low + (8 << 20), 4096):
     if libc.write(write, ctypes.c_void_p(page), 4096) == 4096:
         data = os.read(read, 4096)
-        found = pick(data, x)
-        if found:
-            return found
-        for place in range(0, 4088, 4) if page < low + (8 << 20) else ():
+        for place in range(0, 4088, 4):
             a, b = struct.unpack_from("II", data, place)
             value = a + (b << 30)
             if 73310 * 10**12 <= value < 73311 * 10**12 and value % 10 == x and a < 1 << 30:
@@ -630,6 +771,7 @@ return "reached"
 WRITES = r"""
 ## create_outside: open("@DIR@/created", "w").write("@TOKEN@")
 ## truncate_outside: os.truncate("@DIR@/victim.txt", 0)
+## open_and_truncate_outside: os.open("@DIR@/victim.txt", os.O_WRONLY | os.O_TRUNC)
 ## read_only_and_truncate_outside: os.open("@DIR@/victim.txt", os.O_RDONLY | os.O_TRUNC)
 ## delete_outside: os.unlink("@DIR@/victim.txt")
 ## delete_folder_outside: shutil.rmtree("@DIR@/folder")
@@ -763,6 +905,9 @@ if os.fork() == 0:
     syscall(101, 0, 0, 0, 0)
     brand()
     time.sleep(30)
+## thread_that_stays
+brand()
+threading.Thread(target=time.sleep, args=(30,)).start()
 ## threads_that_write_later
 def work():
     while True:
@@ -867,6 +1012,7 @@ while True:
     sys.stderr.write("x" * 65536)
 ## long_result [danger memory]: return "x" * 1000000000
 ## long_list_result: return [0] * 30000000
+## many_references: return [object() for _ in range(200000)]
 ## wide_from_small
 thing = [0]
 for _ in range(40):
@@ -876,9 +1022,11 @@ return thing
 part = b'{"t": "int", "v": "%s"}'
 one = b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**41000), part % (b"%x" % 7**23000))
 reply(b"[%s]" % b", ".join([one] * 200))
+## raw_reply_of_digits_in_a_decimal: reply(b'{"t": "Decimal", "v": ["%s"]}' % (b"9" * 5000000))
 ## raw_error_of_nested_lists
 reply(b'0, "name": %s0%s, "error": [], "message": %s0%s' % (b"[" * 900, b"]" * 900, b"[" * 900, b"]" * 900))
 ## raw_error_of_many_parts: reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
+## raw_reply_of_too_many_parts: reply(b"[%s0]" % (b"[]," * 2700000))
 ## raw_reply_of_some_colliding_members
 members = [*((2 ** 61 - 1) * n for n in range(1, 20000)), *range(1, 190000)]
 members = ",".join(map(str, members)).encode()
@@ -890,6 +1038,11 @@ reply(b'{"t": "dict", "v": [%s]}' % pairs)
 parts = [",".join(str((2 ** 61 - 1) * n) for n in range(k, k + 99)) for k in range(1, 800)]
 pairs = ",".join('{"t":"frozenset","v":[%s]}' % part for part in parts)
 reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
+## raw_reply_of_colliding_tuples
+# the same members in every tuple but one integer, of which each hashes alike
+pairs = ",".join('{"t":"tuple","v":[%d]}' % ((2 ** 61 - 1) * n) for n in range(1, 40000))
+reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
+## raw_reply_of_many_digits: reply(b'{"t": "int", "v": "%s"}' % (b"f" * 2000000))
 ## raw_reply_nested_tags: reply(b'{"t":"tuple","v":[' * 60000 + b"]}" * 60000)
 ## raw_reply_of_repeated_keys: reply(b"{" + b",".join(b'"k%d":0' % n for n in range(100000)) + b"}")
 ## long_error [call]: raise ValueError("x" * 100000000)
@@ -928,6 +1081,9 @@ while True:
         kept.append(os.dup(0))
     except OSError:
         break
+## busy
+while True:
+    pass
 ## busy_swallowing [call]
 while True:
     try:
@@ -1275,24 +1431,29 @@ def tests_for(suite: str, values: list[int]) -> dict:
         "asserts": [f"assert f({i}) == {v}" for i, v in enumerate(values)],
         # each is a form of test that a lie may please; some cannot be taken apart into arguments and expected values
         "weak": [
+            f"assert {a} == f(0)",
             f"assert not f(1) != {b}",
             f"assert abs(f(2) - {c}) < 1e-6",
             f"assert f(0) in ({a}, {a})",
             f"import math\nassert math.isclose(f(1), {b})",
             f"assert sorted([f(2)]) == [{c}]",
             f"assert str(f(0)) == '{a}'",
+            f"result = f(1)\nassert result == {b}",
             f"assert {{{c}: 1}}.get(f(2)) == 1",
             f"assert all(x == y for x, y in zip([f(0)], [{a}], strict=True))",
             f"assert all(map(lambda pair: f(pair[0]) == pair[1], [(0, {a}), (1, {b})]))",
+            f"assert not [i for i, want in enumerate({values}) if f(i) != want]",
             f"assert next(map(f, [2]), {c}) == {c}",
             f"got = f(2)\nassert isclose(got, {c})",
             f"got = [f(1)]\nassert sorted(got) == [{b}]",
+            f"for i in range(2):\n    assert f(i) == {values}[i]",
             f"assert f(2) == max([{c}])",
         ],
         # f(i) is a list of one number
         "members": [
             f"assert {a} in f(0)",
             f"assert f(1)[0] == {b}",
+            f"assert sorted(f(2)) == [{c}]",
             f"assert set(f(0)) == {{{a}}}",
             f"assert [x for x in f(1)] == [{b}]",
             f"assert not set([{b}]) - set(f(1))",
@@ -1699,6 +1860,7 @@ def supervise(flags: list[str], uid: int | None = None, timeout_s: float = 150) 
 def main(argv: list[str] | None = None) -> int:
     """Entry point: run attacks and print what was not contained."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    parser.add_argument("--list", action="store_true", help="name the attacks and leave")
     parser.add_argument("--kind", nargs="*", choices=KINDS, default=[], help="only these kinds")
     parser.add_argument("--only", nargs="*", default=[], help="only these attacks, by name")
     parser.add_argument("--suite", nargs="*", default=[], help="only these forms of tests")
@@ -1706,15 +1868,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--user", type=int, help="user id to run as, for root")
     parser.add_argument("--threads", type=int, default=6, help="attacks side by side (default: %(default)s)")
     parser.add_argument("--gentle", action="store_true", help="without those that could hurt the machine")
+    parser.add_argument("--show", action="store_true", help="print every outcome")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     argv = sys.argv[1:] if argv is None else argv
     args = parser.parse_args(argv)
+    if args.list:
+        print(*(f"{attack.kind:8} {attack.name}: {' '.join(attack.suites)}" for attack in ATTACKS), sep="\n")
+        return 0
     if args.inner:
         run_attacks(args)
         return 0
     result = supervise(argv, args.user)
     bad = [outcome for outcome in result["outcomes"] if outcome["problems"]]
-    print(*map(json.dumps, bad), sep="\n")
+    for outcome in result["outcomes"] if args.show else bad:
+        print(json.dumps(outcome))
     print(*result["problems"], result["end"], f"{len(result['outcomes'])} run, {len(bad)} not contained", sep="\n")
     return 1 if bad or result["problems"] else 0
 
