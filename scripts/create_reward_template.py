@@ -3523,7 +3523,7 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
     return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) if v.usable else None for v in verdicts]
 '''
-START_SERVER = '\n\nif __name__ == "__main__" and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]))\n'
+START_SERVER = '\n\nif __name__ == "__main__" and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]), ROLES)\n'
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
 NOT_AGAINST = (
     "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
@@ -3629,7 +3629,7 @@ def code_reward(args) -> str:
         return re.sub(r"^LIMITS = \{.*\}", lambda _: f"LIMITS = {limits_of(args)}", text, flags=re.MULTILINE)
     head, body = text[: text.index("import re\n")], text.replace("sandbox import", "waiting import")
     constants = {"LIMITS": limits_of(args), "WHOLE_WITHOUT_FENCE": str(args.no_fence == "whole")}
-    return assembled(head, [sandbox_source(), body], [args.name, "serve"], constants) + START_SERVER
+    return assembled(head, [sandbox_source(), body], [args.name, "serve", "ROLES"], constants) + START_SERVER
 
 
 def tried_on_programs(args) -> dict:

@@ -26,6 +26,9 @@ another user (as root) · network, pid, mount and ipc namespaces with a read-onl
 seccomp (x86-64: a list of what is allowed; no sockets, no new processes, no signals to others) · rlimits · an empty
 environment · a private scratch folder · capped output · wall clock, the whole process tree killed.
 
+What keeps a program in is 900 lines, to be read from the top: `messages`, `kernel`, `confinement`, `server`, `process`.
+They know nothing of tests. What follows, from `values` on, judges programs and finds them in answers.
+
 Deliberately left out: languages other than Python; programs that start processes (`subprocess`, `multiprocessing`) or
 use the network (both are refused); tests in the program's own process, where it could forge the verdict; bubblewrap,
 because namespaces do the same in a sixth of the time.
@@ -35,24 +38,26 @@ because namespaces do the same in a sixth of the time.
 """
 
 # Contents
-#       100-111  python source    Parses Python source in a process with threads
-#       114-124  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       127-153  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       156-179  extracts         Extract from a Python file what some of its names need
-#       182-241  messages         What the processes have in common: their layers, exceptions, and messages of a …
-#       244-504  values           Values sent between the processes: plain data as JSON with tags, and objects that …
-#       507-590  comparison       Compare results with expected values, and shorten both for verdicts
-#       593-777  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#      780-1122  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#     1125-1291  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1294-1642  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1645-1870  child            Inside a forked process
-#     1873-2243  server           The fork server
-#     2246-2415  process          The sandbox and its processes
-#     2418-2565  forms of tests   Tests, read and sorted
-#     2568-2836  answers          The program in a model's answer
-#     2839-3178  run code         The caller's side: programs, their tests, and the verdicts
-#     3181-3232  command          The command line
+#       105-116  python source    Parses Python source in a process with threads
+#       119-129  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       132-158  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       161-184  extracts         Extract from a Python file what some of its names need
+#       187-242  messages         What all processes share: names of the layers, exceptions, and the messages they …
+#       245-437  kernel           The kernel's layers: a seccomp filter, Landlock rules, a root of its own
+#       440-517  confinement      Put a forked process under all layers, before any foreign code runs in it
+#       520-891  server           The fork server: forks a process for each job, under all layers, and reports how it …
+#      894-1029  process          The caller's side of the fork server: start it, ask it for processes, learn how …
+#     1032-1067  isolation        What the sandbox keeps programs from on this machine: the report, and the refusal …
+#     1070-1330  values           Values sent between the processes: plain data as JSON with tags, and objects that …
+#     1333-1416  comparison       Compare results with expected values, and shorten both for verdicts
+#     1419-1761  tests in python  Read tests in Python: which names are the program's, and what counts as a test
+#     1764-1930  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1933-2281  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     2284-2429  program          The program's process: runs model code as a script, or as a module whose functions …
+#     2432-2583  forms of tests   Read the tests of a program and sort them into one of three forms
+#     2586-2854  answers          Find the program in a model's answer
+#     2857-3196  run code         Run programs against their tests, and give verdicts: what callers use
+#     3199-3250  command          The command line
 
 import argparse
 import ast
@@ -193,10 +198,6 @@ class SandboxError(RuntimeError):
     """The sandbox cannot run here, or not as strictly as asked."""
 
 
-class BadTests(ValueError):
-    """The tests given to run_code cannot be used: the caller's error, never the program's."""
-
-
 class ServerGone(SandboxError):
     """The fork server was killed from outside: no word on the program."""
 
@@ -239,6 +240,831 @@ def receive_frame(channel: socket.socket, deadline: float | None = None, limit: 
     if not isinstance(message, dict):
         raise Died(INVALID)
     return message
+
+
+# ----------------------------------------------------------------------------- kernel (src/programs/sandbox/kernel.py)
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def libc_call(function: str, *arguments) -> int:
+    """Call a function of libc; raise OSError where it returns -1."""
+    arguments = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    result = getattr(LIBC, function)(*arguments)
+    if result == -1:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), function)
+    return result
+
+
+def kernel_call(number: int, *arguments) -> int:
+    return libc_call("syscall", number, *arguments)
+
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+
+
+def prctl(option: int, value: int, extra=0) -> None:
+    """Set an attribute of this process."""
+    libc_call("prctl", option, value, extra, 0, 0)
+
+
+def give_up_privileges() -> None:
+    """Keep no capability, gain none by exec, stay closed to other processes, and die with the parent."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset
+
+
+# Numbers of linux/arch/x86/entry/syscalls/syscall_64.tbl with their names. What is not here answers EPERM.
+ALLOWED_CALLS = (
+    *range(0, 8),  # read write open close stat fstat lstat poll
+    *range(8, 16),  # lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn
+    *range(17, 27),  # pread64 pwrite64 readv writev access pipe select sched_yield mremap msync
+    28,  # madvise
+    *range(32, 41),  # dup dup2 pause nanosleep getitimer alarm setitimer getpid sendfile
+    *(45, 48, 53, 60, 61, 63),  # recvfrom shutdown socketpair exit wait4 uname
+    *range(73, 86),  # flock fsync fdatasync truncate ftruncate getdents getcwd chdir fchdir rename mkdir rmdir creat
+    *(87, 89),  # unlink readlink
+    *range(95, 101),  # umask gettimeofday getrlimit getrusage sysinfo times
+    *(102, 104, 107, 108, 110, 111, 127),  # getuid getgid geteuid getegid getppid getpgrp rt_sigpending
+    *(128, 130, 131, 137, 138, 158),  # rt_sigtimedwait rt_sigsuspend sigaltstack statfs fstatfs arch_prctl
+    *(186, 201, 202, 204, 213, 217),  # gettid time futex sched_getaffinity epoll_create getdents64
+    *(218, 219, 221),  # set_tid_address restart_syscall fadvise64
+    *range(228, 234),  # clock_gettime clock_getres clock_nanosleep exit_group epoll_wait epoll_ctl
+    *(257, 258, 262, 263, 264, 267, 269),  # openat mkdirat newfstatat unlinkat renameat readlinkat faccessat
+    *(270, 271, 273, 274, 281),  # pselect6 ppoll set_robust_list get_robust_list epoll_pwait
+    *range(283, 288),  # timerfd_create eventfd fallocate timerfd_settime timerfd_gettime
+    *(290, 291, 292, 293, 295, 296, 309, 318),  # eventfd2 epoll_create1 dup3 pipe2 preadv pwritev getcpu getrandom
+    *(324, 326, 332, 334, 436, 439, 441),  # membarrier copy_file_range statx rseq close_range faccessat2 epoll_pwait2
+)
+# calls allowed for some values of one argument: number -> (argument, values); None stands for the process's own id
+LIMITED_CALLS = {
+    16: (1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),  # ioctl: is it a terminal, its size, FIONREAD, FIONBIO …
+    62: (0, (None,)),  # kill
+    72: (1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)),  # fcntl, without F_SETOWN and F_SETSIG, which signal others
+    157: (0, (15, 16)),  # prctl: name of the thread
+    234: (0, (None,)),  # tgkill
+    302: (0, (0,)),  # prlimit64
+}
+SENDTO, CLONE, CLONE3, CLONE_THREAD = 44, 56, 435, 0x10000
+# chmod and utime in all forms: nothing happens, and the program is told it did, since shutil.copy needs that
+PRETENDED_CALLS = (90, 91, 132, 235, 261, 268, 280, 452)
+
+
+def seccomp_program(own_id: int) -> bytes:
+    """The filter as classic BPF, for the process with this id.
+
+    Each instruction is (code, jump if true, jump if false, value); the data are nr at 0, arch at 4 and the low half of
+    argument i at 16 + 8 i.
+    """
+    load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
+    allow, refuse, kill = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
+    code = [(load, 0, 0, 4), (equal, 1, 0, 0xC000003E), (answer, 0, 0, kill), (load, 0, 0, 0)]
+    code += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, kill)]  # x32 calls
+    code += [(equal, 0, 1, CLONE3), (answer, 0, 0, 0x00050000 | errno.ENOSYS)]  # libc then falls back to clone
+    for number in PRETENDED_CALLS:
+        code += [(equal, 0, 1, number), (answer, 0, 0, 0x00050000)]
+    for number in range(188, 200):  # extended attributes: none here, as shutil.copy2 understands it
+        code += [(equal, 0, 1, number), (answer, 0, 0, 0x00050000 | errno.ENOTSUP)]
+    for number in ALLOWED_CALLS:
+        code += [(equal, 0, 1, number), (answer, 0, 0, allow)]
+    for number, (argument, values) in LIMITED_CALLS.items():
+        code += [(equal, 0, 2 * len(values) + 2, number), (load, 0, 0, 16 + 8 * argument)]
+        for value in values:
+            code += [(equal, 0, 1, own_id if value is None else value), (answer, 0, 0, allow)]
+        code += [(answer, 0, 0, refuse)]
+    # no address: only to the other end of a socketpair
+    code += [(equal, 0, 6, SENDTO), (load, 0, 0, 48), (equal, 0, 3, 0), (load, 0, 0, 52), (equal, 0, 1, 0)]
+    code += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
+    # threads only: CLONE_THREAD without any new namespace
+    code += [(equal, 0, 4, CLONE), (load, 0, 0, 16), (any_bit, 2, 0, 0x7E020000), (any_bit, 0, 1, CLONE_THREAD)]
+    code += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+SOME_ID = 0x7EADBEE5  # stands in a filter made in advance for the id of the process that will enter it
+
+
+def enter_seccomp(template: bytes) -> None:
+    """Restrict this process to the calls above for good."""
+    program = template.replace(struct.pack("I", SOME_ID), struct.pack("I", os.getpid()))
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    prctl(PR_SET_SECCOMP, 2, ctypes.create_string_buffer(header, len(header)))
+
+
+LANDLOCK_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # rights that a rule on a single file may hold
+LANDLOCK_READ = 1 << 2 | 1 << 3
+# in the scratch folder: write, read, list, remove and make files and folders, rename, truncate; no links or devices
+LANDLOCK_SCRATCH = 1 << 1 | LANDLOCK_READ | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 13 | 1 << 14
+
+
+def landlock_abi() -> int:
+    """Version of Landlock in this kernel, 0 where there is none."""
+    try:
+        return kernel_call(444, None, 0, 1)
+    except OSError:
+        return 0
+
+
+def landlock_rules(abi: int, readable: list[int], scratch: str) -> int:
+    """Make a ruleset: read beneath the folders open as `readable`, write beneath scratch, no TCP, no signals to others.
+
+    Several processes may use it: their folders beneath scratch are each for one user only.
+    """
+    handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
+    rules = struct.pack("QQQ", handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
+    rules = rules[: 8 if abi < 4 else 16 if abi < 6 else 24]
+    ruleset = kernel_call(444, ctypes.create_string_buffer(rules, len(rules)), len(rules), 0)
+    places = [(fd, LANDLOCK_READ) for fd in readable]
+    for fd, rights in [*places, (os.open(scratch, os.O_PATH), LANDLOCK_SCRATCH)]:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights = (rights | 1 << 1) & LANDLOCK_FILE  # /dev/null is also written to
+        rule = struct.pack("=Qi", rights & handled, fd)
+        kernel_call(445, ruleset, 1, ctypes.create_string_buffer(rule, len(rule)), 0)
+    return ruleset
+
+
+def readable_paths(packages: list[str]) -> list[str]:
+    """Files that Python needs while it runs; a program may read these and nothing else."""
+    python = [sys.base_prefix + "/lib", sys.base_exec_prefix + "/lib", *packages]
+    python += [path for path in sys.path if path.startswith("/")]
+    system = ["/usr/lib", "/lib", "/lib64", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"]
+    system += ["/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"]
+    return [path for path in dict.fromkeys(os.path.normpath(p) for p in [*python, *system]) if os.path.exists(path)]
+
+
+def bind(source: str, target: str) -> None:
+    """Show a file or folder at another place, with what is mounted inside it."""
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        open(target, "a").close()
+    libc_call("mount", os.fsencode(source), os.fsencode(target), None, 0x5000, None)
+
+
+def new_root(paths: list[str]) -> None:
+    """Replace this namespace's root by one that holds the given paths, read-only, and an empty scratch folder."""
+    root = next(path for path in ("/sys", "/mnt", "/proc") if os.path.isdir(path))
+    libc_call("mount", None, b"/", None, 0x44000, None)  # private: nothing of this shows outside
+    libc_call("mount", b"tmpfs", root.encode(), b"tmpfs", 6, b"size=1m,mode=755")
+    there = []
+
+    def covered(path):
+        return any(path == other or path.startswith(other + "/") for other in there)
+
+    for path in sorted(paths, key=len):
+        real = os.path.realpath(path)
+        if not covered(real):
+            bind(real, root + real)
+            there.append(real)
+        if not covered(path):
+            os.makedirs(os.path.dirname(root + path), exist_ok=True)
+            os.symlink(real, root + path)
+            there.append(path)
+    for folder in (SCRATCH, "/.old"):
+        os.makedirs(root + folder)
+    libc_call("mount", b"tmpfs", (root + SCRATCH).encode(), b"tmpfs", 6, b"size=1m,mode=711")
+    libc_call("pivot_root", root.encode(), root.encode() + b"/.old")
+    os.chdir("/")
+    libc_call("umount2", b"/.old", 2)
+    os.rmdir("/.old")
+    read_only, writable = (struct.pack("QQQQ", *flags, 0, 0) for flags in ((1 | 2, 0), (0, 1)))  # RDONLY, NOSUID
+    kernel_call(442, -100, b"/", 0x8000, ctypes.create_string_buffer(read_only, 32), 32)  # 0x8000: and all beneath
+    kernel_call(442, -100, SCRATCH.encode(), 0, ctypes.create_string_buffer(writable, 32), 32)
+
+
+# ------------------------------------------------------------------- confinement (src/programs/sandbox/confinement.py)
+
+
+def confine(server, message: dict, uid: int | None, scratch: str, files: int) -> None:
+    """Put every layer around this process, in the order in which each still allows the next; keep the first files."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(scratch)
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    os.umask(0o077)
+    if LINUX:
+        give_up_privileges()
+    memory = server.address_space() + int(message["memory_mb"] * 2**20)
+    set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
+    if server.on("landlock"):
+        rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
+        kernel_call(446, rules, 0)
+    os.closerange(files, 1 << 20)
+    if server.on("seccomp"):
+        enter_seccomp(server.filter)
+
+
+def set_limits(memory: int, cpu_s: int, file_bytes: int, own_user: bool) -> None:
+    """Limit this process's address space in bytes, its processor time, and the size of each file it writes."""
+    limits = [(resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_FSIZE, file_bytes)]
+    limits += [(resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_CORE, 0)]
+    if own_user:  # else it counts what the caller runs, too
+        limits.append((resource.RLIMIT_NPROC, 64))
+    for limit, value in limits:
+        with contextlib.suppress(ValueError, OSError):  # not on this system, or already lower
+            resource.setrlimit(limit, (value, value))
+
+
+def run_child(server, message: dict, fds: list[int], uid: int | None, scratch: str) -> None:
+    """Main function of a forked process: arrange its files, confine it, run its role.
+
+    It keeps stdin, stdout and stderr as 0, 1, 2 and its sockets from 3 on.
+    """
+    signal.set_wakeup_fd(-1)
+    null = os.open("/dev/null", os.O_RDWR)
+    channel, *streams, _, extra = [*fds, -1][:6]
+    kept = [fd if fd >= 0 else null for fd in streams] + [fd for fd in (channel, extra) if fd >= 0]
+    for place, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for fd in kept]):  # above what is overwritten
+        os.dup2(fd, place)
+    channels = [socket.socket(fileno=place) for place in range(3, len(kept))]
+    run = {"trial": try_out, **server.roles}[message["role"]]
+    confine(server, message, uid, scratch, len(kept))
+    del server
+    run(*channels)
+
+
+def try_out(channel: socket.socket) -> None:
+    """Report what this confined process can still do."""
+
+    def can(action) -> bool:
+        try:
+            action()
+            return True
+        except (OSError, ImportError):
+            return False
+
+    def start_process():
+        if os.fork() == 0:
+            os._exit(0)
+
+    udp = (socket.AF_INET, socket.SOCK_DGRAM)
+    if not can(lambda: importlib.import_module("colorsys")):  # not loaded before
+        send_frame(channel, {"error": "Python's own files could not be read"})
+    elif not can(lambda: open("trial", "w").write("x")):
+        send_frame(channel, {"error": "the scratch folder could not be written to"})
+    else:
+        network = can(lambda: socket.socket(*udp).sendto(b"", ("127.0.0.1", 9)))
+        files, processes = can(lambda: open("/etc/passwd")), can(start_process)
+        send_frame(channel, {"network": network, "files": files, "processes": processes})
+
+
+# ----------------------------------------------------------------------------- server (src/programs/sandbox/server.py)
+
+ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it
+SCRATCH_BYTES = 64 << 20
+FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
+PRELOAD = (
+    "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math "
+    "numbers operator random re statistics string threading time traceback typing"
+).split()  # what programs often import; every further MB costs each fork some 60 us
+
+
+@dataclass
+class Job:
+    """A running process: its number, where its end is reported, its folder, its user, why the server ended it."""
+
+    number: int
+    status: int
+    scratch: str
+    uid: int | None
+    problem: str = ""
+
+
+class Server:
+    """The warm process that forks programs and judges; it never sees code, tests or expected values."""
+
+    def __init__(self, control: socket.socket, config: dict, roles: dict):
+        self.control, self.config, self.roles, self.jobs, self.free, self.count = control, config, roles, {}, [], 0
+        self.folder, self.statm, self.removers = None, -1, set()
+        self.layers = dict.fromkeys(config["disable"], "off: disabled by the caller")
+        self.readable = readable_paths(config["packages"])
+
+    def on(self, layer: str) -> bool:
+        """Whether a layer is in force."""
+        return self.layers[layer] == "on"
+
+    def attempt(self, layer: str, action) -> None:
+        """Put a layer in force, or note why it is not."""
+        try:
+            action()
+            self.layers[layer] = "on"
+        except (OSError, AttributeError, StopIteration) as error:
+            self.layers[layer] = f"off: {error}"
+
+    def start(self) -> None:
+        """Enter the namespaces, try the other layers on a process, and report."""
+        self.namespaces()
+        if self.on("mount"):
+            self.base = SCRATCH
+        else:
+            self.base = self.folder = tempfile.mkdtemp(prefix="sandbox-", dir=self.config["folder"])
+            os.chmod(self.base, 0o711)
+        self.abi = landlock_abi() if LINUX else 0
+        machine = os.uname().machine
+        known = LINUX and machine == "x86_64" and sys.maxsize > 2**32
+        self.layers.setdefault("landlock", "on" if self.abi else "off: this kernel has none")
+        self.layers.setdefault("seccomp", "on" if known else f"off: not written for {sys.platform} {machine}")
+        self.layers.setdefault("user", "on" if os.getuid() == 0 else "off: only root can change its user")
+        paths = [path for path in self.readable if LINUX and os.path.exists(path)]
+        self.places = [fcntl.fcntl(os.open(path, os.O_PATH), fcntl.F_DUPFD, 200) for path in paths]  # out of dup2's way
+        self.rules = landlock_rules(self.abi, self.places, self.base) if self.on("landlock") else -1
+        self.filter = seccomp_program(SOME_ID)
+        for layer in ("user", "landlock", "seccomp"):  # a layer that does not hold on a trial is left out
+            if self.on(layer) and "error" in (trial := self.trial()):
+                self.layers[layer] = f"off: {trial['error']}"
+        send_frame(self.control, {"layers": self.layers, "abi": self.abi, "proof": self.trial()})
+
+    def namespaces(self) -> None:
+        """Enter new namespaces, as root or through a user namespace; go on as the first process of the new pid one."""
+        if LINUX:
+            prctl(PR_SET_SUBREAPER, 1)
+        wanted = [name for name in NAMESPACES if name not in self.layers]
+        uid, gid = os.getuid(), os.getgid()
+        if LINUX and wanted and uid:
+            with contextlib.suppress(OSError):
+                libc_call("unshare", 0x10000000)
+                for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+                    with open(f"/proc/self/{name}", "w") as file:
+                        file.write(text)
+        for name in wanted:
+            self.attempt(name, lambda name=name: libc_call("unshare", NAMESPACES[name]))
+        if self.on("pid"):
+            self.become_first()
+        with contextlib.suppress(OSError):  # the new root has no /proc
+            self.statm = fcntl.fcntl(os.open("/proc/self/statm", os.O_RDONLY), fcntl.F_DUPFD, 200)  # out of dup2's way
+        if self.on("mount"):
+            self.attempt("mount", lambda: new_root(self.readable))
+
+    def become_first(self) -> None:
+        """Fork into the new pid namespace; the parent only waits, and dies with its caller."""
+        child = os.fork()
+        if child:
+            self.control.close()
+            os.waitpid(child, 0)
+            os._exit(0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def address_space(self) -> int:
+        """Bytes of this process's address space, which a fork begins with."""
+        try:
+            return int(os.pread(self.statm, 100, 0).split()[0]) * resource.getpagesize()
+        except (OSError, IndexError):
+            return 96 << 20
+
+    def trial(self) -> dict:
+        """What a confined process can still do: connect, read a foreign file, start a process, import a module."""
+        ours, theirs = socket.socketpair()
+        status, end = os.pipe()
+        limits = {"memory_mb": 256, "cpu_s": 5, "file_bytes": 4096}
+        self.spawn({"id": -1, "role": "trial", **limits}, [theirs.detach(), -1, -1, -1, end])
+        try:
+            return receive_frame(ours, time.monotonic() + 10)
+        except (Died, OSError) as error:
+            return {"error": str(error)}
+        finally:
+            ours.close()
+            self.reap(block=True)
+            os.close(status)
+
+    def loop(self) -> None:
+        """Serve until the caller is gone: spawn and kill what is asked for, report what has ended."""
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        pause = None
+        while True:
+            ready, _, _ = select.select([self.control, woken], [], [], pause)
+            if woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(woken, 4096)
+                self.reap()
+            if self.control in ready:
+                message, fds = self.receive()
+                if message is None:
+                    return
+                if message["op"] == "spawn" and len(fds) >= 5:  # fewer: too many open files; the caller sees its end
+                    self.spawn(message, fds)
+                elif message["op"] == "kill":
+                    self.kill(message["id"])
+                elif message["op"] == "exit":
+                    return
+            pause = self.weigh_folders()
+
+    def end(self) -> None:
+        """Kill what still runs and leave no folder behind."""
+        for job in list(self.jobs.values()):
+            self.kill(job.number)
+        self.reap(block=True)
+        for pid in self.removers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        if self.folder:
+            with contextlib.suppress(OSError):
+                remove_tree(self.folder)
+
+    def receive(self):
+        """One request and the open files that came with it; (None, []) when the caller is gone."""
+        head, fds, _, _ = socket.recv_fds(self.control, 4, 16)
+        try:
+            head += receive_exactly(self.control, 4 - len(head), None) if head else b""
+            return json.loads(receive_exactly(self.control, struct.unpack("!I", head)[0], None)), fds
+        except (Died, struct.error):
+            return None, []
+
+    def spawn(self, message: dict, fds: list[int]) -> None:
+        """Fork a process; fds: its socket, stdin, stdout, stderr, the pipe its end is reported on, perhaps a socket."""
+        self.count += 1
+        uid = FIRST_UID + self.count % UIDS if self.layers.get("user") == "on" else None
+        try:
+            scratch = self.make_scratch(uid)
+            pid = os.fork()
+        except OSError as error:  # no process or no space: the caller sees the pipe end
+            os.write(fds[4], json.dumps({"error": str(error)}).encode())
+            pid = None
+        if pid == 0:
+            try:
+                run_child(self, message, fds, uid, scratch)
+            finally:
+                os._exit(70)
+        if pid:
+            self.jobs[pid] = Job(message["id"], os.dup(fds[4]), scratch, uid)
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
+
+    def make_scratch(self, uid: int | None) -> str:
+        """Give out a private folder: a small file system of its own where mounting is possible, used again if empty."""
+        if self.free:
+            path = self.free.pop()
+        else:
+            path = f"{self.base}/{self.count}"
+            os.mkdir(path, 0o700)
+            if self.on("mount"):
+                options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_BYTES // ENTRY_BYTES},mode=700"
+                libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, options.encode())
+        if os.getuid() == 0:
+            os.chown(path, uid or 0, uid or 0)
+        return path
+
+    def free_scratch(self, path: str) -> None:
+        """Take a folder back; one that was written to is thrown away."""
+        if not os.listdir(path):
+            self.free.append(path)
+            return
+        if self.on("mount"):
+            libc_call("umount2", path.encode(), 2)
+            os.rmdir(path)
+            return
+        try:  # by a process of its own: what was left may take seconds, and programs wait for this one
+            remover = os.fork()
+        except OSError:
+            remove_tree(path)
+            return
+        if remover:
+            self.removers.add(remover)
+            return
+        try:
+            signal.set_wakeup_fd(-1)
+            os.closerange(0, 1 << 20)  # with the pipes on which others' ends are awaited
+            os.nice(10)
+            remove_tree(path)
+        finally:
+            os._exit(0)
+
+    def weigh_folders(self) -> float | None:
+        """End jobs whose folder holds too much; return the seconds to the next look, None where there is no need.
+
+        A file system of its own has its size; without one the files that have a name are counted.
+        """
+        if self.on("mount") or not self.jobs:
+            return None
+        started = time.monotonic()
+        for job in list(self.jobs.values()):
+            if not job.problem and weight(job.scratch) > SCRATCH_BYTES:
+                most = f"{SCRATCH_BYTES >> 20} MiB, or {SCRATCH_BYTES // ENTRY_BYTES} files and folders,"
+                job.problem = f"output limit: more than {most} in its folder"
+                self.kill(job.number)
+        return max(0.03, 10 * (time.monotonic() - started))
+
+    def kill(self, number: int) -> None:
+        """Kill a job's process and its group."""
+        for pid in [pid for pid, job in self.jobs.items() if job.number == number]:
+            for function in (os.killpg, os.kill):
+                with contextlib.suppress(OSError):
+                    function(pid, signal.SIGKILL)
+
+    def reap(self, block: bool = False) -> None:
+        """Collect what has ended, remove what it left, and report it."""
+        while self.jobs or not block:
+            try:
+                pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.removers.discard(pid)
+            if pid not in self.jobs:
+                continue
+            job = self.jobs.pop(pid)
+            if not self.on("seccomp"):
+                self.sweep(pid, job)
+            with contextlib.suppress(OSError):
+                self.free_scratch(job.scratch)
+            report = {"status": os.waitstatus_to_exitcode(status), "problem": job.problem}
+            with contextlib.suppress(OSError):  # the caller may be gone
+                os.write(job.status, json.dumps(report).encode())
+            os.close(job.status)
+
+    def sweep(self, pid: int, job: Job) -> None:
+        """Kill what a job may have left running where it could start processes: its group, its user, its orphans."""
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        if job.uid is not None:
+            killer = os.fork()
+            if killer == 0:
+                with contextlib.suppress(OSError):
+                    os.setresuid(job.uid, job.uid, job.uid)
+                    os.kill(-1, signal.SIGKILL)
+                os._exit(0)
+            os.waitpid(killer, 0)
+        for _ in range(100):
+            strangers = {*children_of(os.getpid())} - {*self.jobs} - self.removers
+            if not strangers:
+                return
+            for child in strangers:
+                with contextlib.suppress(OSError):
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+
+
+def weight(folder: str) -> int:
+    """Bytes on disk beneath a folder, ENTRY_BYTES for each entry at least; stops above SCRATCH_BYTES."""
+    total, folders = 0, [folder]
+    while folders and total <= SCRATCH_BYTES:
+        try:
+            total += weight_of_entries(folders.pop(), folders, SCRATCH_BYTES - total)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # gone since
+        except OSError:  # too deep for a path, or closed to this user: nothing that may stay out of sight
+            return SCRATCH_BYTES + 1
+    return total
+
+
+def weight_of_entries(folder: str, folders: list[str], room: int) -> int:
+    """Bytes of a folder's own entries, up to the first above `room`; folders among them are added to the list."""
+    total = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            total += max(entry.stat(follow_symlinks=False).st_blocks * 512, ENTRY_BYTES)
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            if total > room:
+                break
+    return total
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder of any depth and permissions: what is two levels down is moved up first."""
+    moved = 0
+    os.chmod(path, 0o700)
+    while entries := list(os.scandir(path)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            for inner in list(os.scandir(entry.path)):
+                if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, 0o700)
+                    os.rename(inner.path, f"{path}/{moved}-moved")
+                    moved += 1
+                else:
+                    os.unlink(inner.path)
+            os.rmdir(entry.path)
+    os.rmdir(path)
+
+
+def children_of(pid: int) -> list[int]:
+    """Children of a process, orphans it took over included; empty where /proc does not tell."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+    return []
+
+
+def serve(fd: int, roles: dict) -> None:
+    """Run the fork server on an open socket: the main function of `--server`.
+
+    Args:
+        roles: what a forked process may run, by the name of its role; the function gets the process's sockets.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
+    control = socket.socket(fileno=fd)
+    config = receive_frame(control)
+    sys.path[:] = [path for path in sys.path if path.startswith(sys.base_prefix)] + config["packages"]
+    for module in PRELOAD:
+        importlib.import_module(module)
+    os.environ.clear()
+    os.environ.update(LANG="C.UTF-8", OPENBLAS_NUM_THREADS="1", HOME=".", TMPDIR=".")  # each starts in its scratch
+    # the streams that programs will have; the files behind 0 and 1 are put in place for each
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.argv[:] = ["program.py"]
+    builtins.exit = builtins.quit = sys.exit
+    server = Server(control, config, roles)
+    server.start()
+    gc.collect()
+    gc.freeze()
+    try:
+        server.loop()
+    finally:
+        server.end()
+
+
+# --------------------------------------------------------------------------- process (src/programs/sandbox/process.py)
+
+
+class Process:
+    """A forked process from the caller's side: its socket, and the pipe on which its end is reported."""
+
+    def __init__(self, sandbox, job: int, channel: socket.socket | None, status: int):
+        self.sandbox, self.job, self.channel, self.status, self.report = sandbox, job, channel, status, None
+
+    def wait(self, deadline: float) -> dict | None:
+        """Wait until it has ended and return {"status", "problem"}; None at the deadline."""
+        if self.report:
+            return self.report
+        poll = select.poll()
+        poll.register(self.status, select.POLLIN)
+        if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+            return None
+        report = os.read(self.status, 4096)
+        if not report:
+            raise ServerGone("the fork server is gone")
+        self.report = json.loads(report)
+        return self.report
+
+    def close(self) -> dict | None:
+        """Kill it if it still runs, and wait until nothing of it is left."""
+        if self.channel:
+            self.channel.close()
+        if self.status < 0:
+            return None
+        with contextlib.suppress(OSError):
+            self.sandbox.send({"op": "kill", "id": self.job})
+        try:
+            return self.wait(time.monotonic() + 5)
+        finally:
+            os.close(self.status)
+            self.status = -1
+
+
+class Sandbox:
+    """A fork server and what it takes to use it; threads may share one.
+
+    Args:
+        disable: names of layers (see LAYERS) to leave out, for tests and measurements.
+    """
+
+    def __init__(self, disable=()):
+        unknown = set(disable) - set(LAYERS)
+        if unknown:
+            raise ValueError(f"got layers {sorted(unknown)}; expected some of {', '.join(LAYERS)}")
+        self.disable, self.lock, self.count, self.server = list(disable), threading.Lock(), 0, None
+
+    def start(self) -> None:
+        """Start the server; it ends when this process does."""
+        if __name__ == "__main__" and sys.argv[1:2] == ["--server"]:  # else each server would start the next
+            raise SandboxError("got run_code called where this file starts; expected it below `if __name__ ==`")
+        packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+        self.owner = os.getpid()
+        self.control, theirs = socket.socketpair()
+        self.null = os.open(os.devnull, os.O_RDWR)
+        command = [sys.executable, "-s", "-P", "-S", os.path.abspath(__file__), "--server", str(theirs.fileno())]
+        environment = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}  # sets print alike in every run
+        self.server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
+        theirs.close()
+        send_frame(self.control, {"disable": self.disable, "packages": packages, "folder": tempfile.gettempdir()})
+        try:
+            self.report = receive_frame(self.control, time.monotonic() + 60)
+        except (Died, TimeoutError, OSError) as error:
+            self.stop()
+            raise SandboxError(f"the fork server did not start: {error}") from error
+        self.control.settimeout(None)
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """End the server and everything it runs."""
+        server, self.server = self.server, None
+        if server is None or self.owner != os.getpid():
+            return
+        atexit.unregister(self.stop)
+        with contextlib.suppress(OSError):
+            send_frame(self.control, {"op": "exit"})  # a forked child of this process may keep the socket open
+        self.control.close()
+        os.close(self.null)
+        try:
+            server.wait(600)  # a busy machine takes minutes to remove the folders that programs have left
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+    def ready(self) -> None:
+        """Start the server if it does not run, or runs for the process this one was forked from."""
+        with self.lock:
+            if self.server is not None and self.owner == os.getpid() and self.server.poll() is not None:
+                self.stop()
+            if self.server is None or self.owner != os.getpid():
+                self.start()
+
+    def isolated(self) -> dict:
+        """What a confined process was found to be kept from: {"network": bool, "files": bool, "processes": bool}."""
+        self.ready()
+        return {name: self.report["proof"].get(name) is False for name in ("network", "files", "processes")}
+
+    def send(self, message: dict, fds=()) -> None:
+        with self.lock:
+            send_frame(self.control, message, fds)
+
+    def spawn(self, role: str, limits: dict, streams=(None, None, None), channel=None, extra=None) -> Process:
+        """Have the server fork a process; without a channel, the process gets one whose other end is returned."""
+        ours = None
+        if channel is None:
+            ours, channel = socket.socketpair()
+        status, report = os.pipe()
+        files = [channel.fileno(), *(self.null if s is None else s.fileno() for s in streams), report]
+        with self.lock:
+            self.count += 1
+            job = self.count
+        try:
+            self.send({"op": "spawn", "id": job, "role": role, **limits}, files + ([extra.fileno()] if extra else []))
+        except OSError as error:
+            os.close(status)
+            raise ServerGone(f"the fork server is gone: {error}") from error
+        finally:
+            os.close(report)
+            channel.close()
+            if extra:
+                extra.close()
+        return Process(self, job, ours, status)
+
+
+def shared_sandbox() -> Sandbox:
+    """The sandbox of a process; a lock that a thread holds at a fork is not locked in the child."""
+    sandbox = Sandbox()
+    os.register_at_fork(after_in_child=lambda: setattr(sandbox, "lock", threading.Lock()))
+    return sandbox
+
+
+DEFAULT = shared_sandbox()
+
+
+# ----------------------------------------------------------------------- isolation (src/programs/sandbox/isolation.py)
+
+WARNED = set()
+
+
+def sandbox_report(sandbox: Sandbox | None = None) -> dict:
+    """Which layers are in force, why others are not, and what a confined process was found to be kept from."""
+    sandbox = sandbox or DEFAULT
+    isolated = sandbox.isolated()
+    layers = dict(sandbox.report["layers"])
+    if layers["landlock"] == "on":
+        layers["landlock"] = f"on (version {sandbox.report['abi']})"
+    always = ("rlimits", "environment", "scratch", "output cap", "process tree", "wall clock")
+    return {"isolated": isolated, "layers": {**layers, **dict.fromkeys(always, "on")}}
+
+
+def check_isolation(sandbox: Sandbox, strict: bool) -> None:
+    """Warn once of what programs are not kept from; if strict, refuse to run without network and file isolation."""
+    missing = [name for name, kept in sandbox.isolated().items() if not kept]
+    if not missing:
+        return
+    exposed = os.getuid() == 0 and "files" in missing and sandbox.report["layers"]["user"] != "on"
+    off = ", ".join(f"{name} ({why})" for name, why in sandbox.report["layers"].items() if why != "on")
+    what = f"sandbox: got no protection of: {', '.join(missing)}; layers missing here: {off}"
+    if strict and set(missing) & {"network", "files"}:
+        raise SandboxError(f"{what}; expected network and file isolation (strict); try Linux with Landlock and seccomp")
+    if exposed and "user" not in sandbox.disable:
+        raise SandboxError(f"{what}; expected isolation, or another user, for model code; try an ordinary user")
+    if what not in WARNED:
+        WARNED.add(what)
+        warnings.warn(what, RuntimeWarning, stacklevel=3)
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
 
 
 # ----------------------------------------------------------------------------- values (src/programs/sandbox/values.py)
@@ -588,193 +1414,6 @@ def compare(answer: dict, expected, mode: str) -> str:
         return "" if equal else f"returned {brief(actual)}, expected {brief(expected)}"
     except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
-
-
-# ----------------------------------------------------------------------------- kernel (src/programs/sandbox/kernel.py)
-
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def libc_call(function: str, *arguments) -> int:
-    """Call a function of libc; raise OSError where it returns -1."""
-    arguments = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    result = getattr(LIBC, function)(*arguments)
-    if result == -1:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), function)
-    return result
-
-
-def kernel_call(number: int, *arguments) -> int:
-    return libc_call("syscall", number, *arguments)
-
-
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
-
-
-def prctl(option: int, value: int, extra=0) -> None:
-    """Set an attribute of this process."""
-    libc_call("prctl", option, value, extra, 0, 0)
-
-
-# Numbers of linux/arch/x86/entry/syscalls/syscall_64.tbl with their names. What is not here answers EPERM.
-ALLOWED_CALLS = (
-    *range(0, 8),  # read write open close stat fstat lstat poll
-    *range(8, 16),  # lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn
-    *range(17, 27),  # pread64 pwrite64 readv writev access pipe select sched_yield mremap msync
-    28,  # madvise
-    *range(32, 41),  # dup dup2 pause nanosleep getitimer alarm setitimer getpid sendfile
-    *(45, 48, 53, 60, 61, 63),  # recvfrom shutdown socketpair exit wait4 uname
-    *range(73, 86),  # flock fsync fdatasync truncate ftruncate getdents getcwd chdir fchdir rename mkdir rmdir creat
-    *(87, 89),  # unlink readlink
-    *range(95, 101),  # umask gettimeofday getrlimit getrusage sysinfo times
-    *(102, 104, 107, 108, 110, 111, 127),  # getuid getgid geteuid getegid getppid getpgrp rt_sigpending
-    *(128, 130, 131, 137, 138, 158),  # rt_sigtimedwait rt_sigsuspend sigaltstack statfs fstatfs arch_prctl
-    *(186, 201, 202, 204, 213, 217),  # gettid time futex sched_getaffinity epoll_create getdents64
-    *(218, 219, 221),  # set_tid_address restart_syscall fadvise64
-    *range(228, 234),  # clock_gettime clock_getres clock_nanosleep exit_group epoll_wait epoll_ctl
-    *(257, 258, 262, 263, 264, 267, 269),  # openat mkdirat newfstatat unlinkat renameat readlinkat faccessat
-    *(270, 271, 273, 274, 281),  # pselect6 ppoll set_robust_list get_robust_list epoll_pwait
-    *range(283, 288),  # timerfd_create eventfd fallocate timerfd_settime timerfd_gettime
-    *(290, 291, 292, 293, 295, 296, 309, 318),  # eventfd2 epoll_create1 dup3 pipe2 preadv pwritev getcpu getrandom
-    *(324, 326, 332, 334, 436, 439, 441),  # membarrier copy_file_range statx rseq close_range faccessat2 epoll_pwait2
-)
-# calls allowed for some values of one argument: number -> (argument, values); None stands for the process's own id
-LIMITED_CALLS = {
-    16: (1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),  # ioctl: is it a terminal, its size, FIONREAD, FIONBIO …
-    62: (0, (None,)),  # kill
-    72: (1, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030)),  # fcntl, without F_SETOWN and F_SETSIG, which signal others
-    157: (0, (15, 16)),  # prctl: name of the thread
-    234: (0, (None,)),  # tgkill
-    302: (0, (0,)),  # prlimit64
-}
-SENDTO, CLONE, CLONE3, CLONE_THREAD = 44, 56, 435, 0x10000
-# chmod and utime in all forms: nothing happens, and the program is told it did, since shutil.copy needs that
-PRETENDED_CALLS = (90, 91, 132, 235, 261, 268, 280, 452)
-
-
-def seccomp_program(own_id: int) -> bytes:
-    """The filter as classic BPF, for the process with this id.
-
-    Each instruction is (code, jump if true, jump if false, value); the data are nr at 0, arch at 4 and the low half of
-    argument i at 16 + 8 i.
-    """
-    load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
-    allow, refuse, kill = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
-    code = [(load, 0, 0, 4), (equal, 1, 0, 0xC000003E), (answer, 0, 0, kill), (load, 0, 0, 0)]
-    code += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, kill)]  # x32 calls
-    code += [(equal, 0, 1, CLONE3), (answer, 0, 0, 0x00050000 | errno.ENOSYS)]  # libc then falls back to clone
-    for number in PRETENDED_CALLS:
-        code += [(equal, 0, 1, number), (answer, 0, 0, 0x00050000)]
-    for number in range(188, 200):  # extended attributes: none here, as shutil.copy2 understands it
-        code += [(equal, 0, 1, number), (answer, 0, 0, 0x00050000 | errno.ENOTSUP)]
-    for number in ALLOWED_CALLS:
-        code += [(equal, 0, 1, number), (answer, 0, 0, allow)]
-    for number, (argument, values) in LIMITED_CALLS.items():
-        code += [(equal, 0, 2 * len(values) + 2, number), (load, 0, 0, 16 + 8 * argument)]
-        for value in values:
-            code += [(equal, 0, 1, own_id if value is None else value), (answer, 0, 0, allow)]
-        code += [(answer, 0, 0, refuse)]
-    # no address: only to the other end of a socketpair
-    code += [(equal, 0, 6, SENDTO), (load, 0, 0, 48), (equal, 0, 3, 0), (load, 0, 0, 52), (equal, 0, 1, 0)]
-    code += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
-    # threads only: CLONE_THREAD without any new namespace
-    code += [(equal, 0, 4, CLONE), (load, 0, 0, 16), (any_bit, 2, 0, 0x7E020000), (any_bit, 0, 1, CLONE_THREAD)]
-    code += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
-
-
-SOME_ID = 0x7EADBEE5  # stands in a filter made in advance for the id of the process that will enter it
-
-
-def enter_seccomp(template: bytes) -> None:
-    """Restrict this process to the calls above for good."""
-    program = template.replace(struct.pack("I", SOME_ID), struct.pack("I", os.getpid()))
-    buffer = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
-    prctl(PR_SET_SECCOMP, 2, ctypes.create_string_buffer(header, len(header)))
-
-
-LANDLOCK_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # rights that a rule on a single file may hold
-LANDLOCK_READ = 1 << 2 | 1 << 3
-# in the scratch folder: write, read, list, remove and make files and folders, rename, truncate; no links or devices
-LANDLOCK_SCRATCH = 1 << 1 | LANDLOCK_READ | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 13 | 1 << 14
-
-
-def landlock_abi() -> int:
-    """Version of Landlock in this kernel, 0 where there is none."""
-    try:
-        return kernel_call(444, None, 0, 1)
-    except OSError:
-        return 0
-
-
-def landlock_rules(abi: int, readable: list[int], scratch: str) -> int:
-    """Make a ruleset: read beneath the folders open as `readable`, write beneath scratch, no TCP, no signals to others.
-
-    Several processes may use it: their folders beneath scratch are each for one user only.
-    """
-    handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
-    rules = struct.pack("QQQ", handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
-    rules = rules[: 8 if abi < 4 else 16 if abi < 6 else 24]
-    ruleset = kernel_call(444, ctypes.create_string_buffer(rules, len(rules)), len(rules), 0)
-    places = [(fd, LANDLOCK_READ) for fd in readable]
-    for fd, rights in [*places, (os.open(scratch, os.O_PATH), LANDLOCK_SCRATCH)]:
-        if not stat.S_ISDIR(os.fstat(fd).st_mode):
-            rights = (rights | 1 << 1) & LANDLOCK_FILE  # /dev/null is also written to
-        rule = struct.pack("=Qi", rights & handled, fd)
-        kernel_call(445, ruleset, 1, ctypes.create_string_buffer(rule, len(rule)), 0)
-    return ruleset
-
-
-def readable_paths(packages: list[str]) -> list[str]:
-    """Files that Python needs while it runs; a program may read these and nothing else."""
-    python = [sys.base_prefix + "/lib", sys.base_exec_prefix + "/lib", *packages]
-    python += [path for path in sys.path if path.startswith("/")]
-    system = ["/usr/lib", "/lib", "/lib64", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo"]
-    system += ["/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"]
-    return [path for path in dict.fromkeys(os.path.normpath(p) for p in [*python, *system]) if os.path.exists(path)]
-
-
-def bind(source: str, target: str) -> None:
-    """Show a file or folder at another place, with what is mounted inside it."""
-    if os.path.isdir(source):
-        os.makedirs(target, exist_ok=True)
-    else:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        open(target, "a").close()
-    libc_call("mount", os.fsencode(source), os.fsencode(target), None, 0x5000, None)
-
-
-def new_root(paths: list[str]) -> None:
-    """Replace this namespace's root by one that holds the given paths, read-only, and an empty scratch folder."""
-    root = next(path for path in ("/sys", "/mnt", "/proc") if os.path.isdir(path))
-    libc_call("mount", None, b"/", None, 0x44000, None)  # private: nothing of this shows outside
-    libc_call("mount", b"tmpfs", root.encode(), b"tmpfs", 6, b"size=1m,mode=755")
-    there = []
-
-    def covered(path):
-        return any(path == other or path.startswith(other + "/") for other in there)
-
-    for path in sorted(paths, key=len):
-        real = os.path.realpath(path)
-        if not covered(real):
-            bind(real, root + real)
-            there.append(real)
-        if not covered(path):
-            os.makedirs(os.path.dirname(root + path), exist_ok=True)
-            os.symlink(real, root + path)
-            there.append(path)
-    for folder in (SCRATCH, "/.old"):
-        os.makedirs(root + folder)
-    libc_call("mount", b"tmpfs", (root + SCRATCH).encode(), b"tmpfs", 6, b"size=1m,mode=711")
-    libc_call("pivot_root", root.encode(), root.encode() + b"/.old")
-    os.chdir("/")
-    libc_call("umount2", b"/.old", 2)
-    os.rmdir("/.old")
-    read_only, writable = (struct.pack("QQQQ", *flags, 0, 0) for flags in ((1 | 2, 0), (0, 1)))  # RDONLY, NOSUID
-    kernel_call(442, -100, b"/", 0x8000, ctypes.create_string_buffer(read_only, 32), 32)  # 0x8000: and all beneath
-    kernel_call(442, -100, SCRATCH.encode(), 0, ctypes.create_string_buffer(writable, 32), 32)
 
 
 # ----------------------------------------------------------- tests in python (src/programs/sandbox/tests_in_python.py)
@@ -1642,89 +2281,7 @@ def run_judge(channel: socket.socket, program: socket.socket) -> None:
     os._exit(0)
 
 
-# ------------------------------------------------------------------------------- child (src/programs/sandbox/child.py)
-
-
-def confine(server, message: dict, uid: int | None, scratch: str, files: int) -> None:
-    """Put every layer around this process, in the order in which each still allows the next; keep the first files."""
-    os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.chdir(scratch)
-    if uid is not None:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    os.umask(0o077)
-    if LINUX:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        prctl(PR_SET_DUMPABLE, 0)
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        if uid is None:  # else they went with the user
-            kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
-    memory = server.address_space() + int(message["memory_mb"] * 2**20)
-    set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
-    if server.on("landlock"):
-        rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
-        kernel_call(446, rules, 0)
-    os.closerange(files, 1 << 20)
-    if server.on("seccomp"):
-        enter_seccomp(server.filter)
-
-
-def set_limits(memory: int, cpu_s: int, file_bytes: int, own_user: bool) -> None:
-    """Limit this process's address space in bytes, its processor time, and the size of each file it writes."""
-    limits = [(resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_FSIZE, file_bytes)]
-    limits += [(resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_CORE, 0)]
-    if own_user:  # else it counts what the caller runs, too
-        limits.append((resource.RLIMIT_NPROC, 64))
-    for limit, value in limits:
-        try:
-            resource.setrlimit(limit, (value, value))
-        except (ValueError, OSError):
-            pass  # not on this system, or already lower
-
-
-def run_child(server, message: dict, fds: list[int], uid: int | None, scratch: str) -> None:
-    """Main function of a forked process: arrange its files, confine it, do its part.
-
-    It keeps stdin, stdout and stderr as 0, 1, 2 and its sockets from 3 on.
-    """
-    signal.set_wakeup_fd(-1)
-    null = os.open("/dev/null", os.O_RDWR)
-    channel, *streams, _, extra = [*fds, -1][:6]
-    kept = [fd if fd >= 0 else null for fd in streams] + [fd for fd in (channel, extra) if fd >= 0]
-    for place, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for fd in kept]):  # above what is overwritten
-        os.dup2(fd, place)
-    channels = [socket.socket(fileno=place) for place in range(3, len(kept))]
-    confine(server, message, uid, scratch, len(kept))
-    del server
-    {"trial": try_out, "program": run_program, "judge": run_judge}[message["role"]](*channels)
-
-
-def try_out(channel: socket.socket) -> None:
-    """Report what this confined process can still do."""
-
-    def can(action) -> bool:
-        try:
-            action()
-            return True
-        except (OSError, ImportError):
-            return False
-
-    def start_process():
-        if os.fork() == 0:
-            os._exit(0)
-
-    udp = (socket.AF_INET, socket.SOCK_DGRAM)
-    if not can(lambda: importlib.import_module("colorsys")):  # not loaded before
-        send_frame(channel, {"error": "Python's own files could not be read"})
-    elif not can(lambda: open("trial", "w").write("x")):
-        send_frame(channel, {"error": "the scratch folder could not be written to"})
-    else:
-        network = can(lambda: socket.socket(*udp).sendto(b"", ("127.0.0.1", 9)))
-        files, processes = can(lambda: open("/etc/passwd")), can(start_process)
-        send_frame(channel, {"network": network, "files": files, "processes": processes})
+# --------------------------------------------------------------------------- program (src/programs/sandbox/program.py)
 
 
 def fresh_namespace(name: str) -> dict:
@@ -1869,553 +2426,14 @@ OPERATIONS = {  # which the judge may ask for, besides functions of `operator` a
     "signature": parameters_of,
 }
 
-
-# ----------------------------------------------------------------------------- server (src/programs/sandbox/server.py)
-
-ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it
-SCRATCH_BYTES = 64 << 20
-FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
-PRELOAD = (
-    "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math "
-    "numbers operator random re statistics string threading time traceback typing"
-).split()  # what programs often import; every further MB costs each fork some 60 us
-
-
-@dataclass
-class Job:
-    """A running process: its number, where its end is reported, its folder, its user, why the server ended it."""
-
-    number: int
-    status: int
-    scratch: str
-    uid: int | None
-    problem: str = ""
-
-
-class Server:
-    """The warm process that forks programs and judges; it never sees code, tests or expected values."""
-
-    def __init__(self, control: socket.socket, config: dict):
-        self.control, self.config, self.jobs, self.free, self.count = control, config, {}, [], 0
-        self.folder, self.statm, self.removers = None, -1, set()
-        self.layers = dict.fromkeys(config["disable"], "off: disabled by the caller")
-        self.readable = readable_paths(config["packages"])
-
-    def on(self, layer: str) -> bool:
-        """Whether a layer is in force."""
-        return self.layers[layer] == "on"
-
-    def attempt(self, layer: str, action) -> None:
-        """Put a layer in force unless it is disabled, and note why it is not."""
-        if layer in self.layers:
-            return
-        try:
-            action()
-            self.layers[layer] = "on"
-        except (OSError, AttributeError, StopIteration) as error:
-            self.layers[layer] = f"off: {error}"
-
-    def start(self) -> None:
-        """Enter the namespaces, try the other layers on a process, and report."""
-        self.namespaces()
-        if self.on("mount"):
-            self.base = SCRATCH
-        else:
-            self.base = self.folder = tempfile.mkdtemp(prefix="sandbox-", dir=self.config["folder"])
-            os.chmod(self.base, 0o711)
-        self.abi = landlock_abi() if LINUX else 0
-        machine = os.uname().machine
-        known = LINUX and machine == "x86_64" and sys.maxsize > 2**32
-        self.layers.setdefault("landlock", "on" if self.abi else "off: this kernel has none")
-        self.layers.setdefault("seccomp", "on" if known else f"off: not written for {sys.platform} {machine}")
-        self.layers.setdefault("user", "on" if os.getuid() == 0 else "off: only root can change its user")
-        paths = [path for path in self.readable if LINUX and os.path.exists(path)]
-        self.places = [fcntl.fcntl(os.open(path, os.O_PATH), fcntl.F_DUPFD, 200) for path in paths]  # out of dup2's way
-        self.rules = landlock_rules(self.abi, self.places, self.base) if self.on("landlock") else -1
-        self.filter = seccomp_program(SOME_ID)
-        for layer in ("user", "landlock", "seccomp"):  # a layer that does not hold on a trial is left out
-            if self.on(layer) and "error" in (trial := self.trial()):
-                self.layers[layer] = f"off: {trial['error']}"
-        send_frame(self.control, {"layers": self.layers, "abi": self.abi, "proof": self.trial()})
-
-    def namespaces(self) -> None:
-        """Enter new namespaces, as root or through a user namespace; go on as the first process of the new pid one."""
-        if LINUX:
-            prctl(PR_SET_SUBREAPER, 1)
-        wanted = [name for name in NAMESPACES if name not in self.layers]
-        uid, gid = os.getuid(), os.getgid()
-        if LINUX and wanted and uid:
-            with contextlib.suppress(OSError):
-                libc_call("unshare", 0x10000000)
-                for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-                    with open(f"/proc/self/{name}", "w") as file:
-                        file.write(text)
-        for name in wanted:
-            self.attempt(name, lambda name=name: libc_call("unshare", NAMESPACES[name]))
-        if self.on("pid"):
-            self.become_first()
-        with contextlib.suppress(OSError):  # the new root has no /proc
-            self.statm = fcntl.fcntl(os.open("/proc/self/statm", os.O_RDONLY), fcntl.F_DUPFD, 200)  # out of dup2's way
-        if self.on("mount"):
-            del self.layers["mount"]
-            self.attempt("mount", lambda: new_root(self.readable))
-
-    def become_first(self) -> None:
-        """Fork into the new pid namespace; the parent only waits, and dies with its caller."""
-        child = os.fork()
-        if child:
-            self.control.close()
-            os.waitpid(child, 0)
-            os._exit(0)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def address_space(self) -> int:
-        """Bytes of this process's address space, which a fork begins with."""
-        try:
-            return int(os.pread(self.statm, 100, 0).split()[0]) * resource.getpagesize()
-        except (OSError, IndexError):
-            return 96 << 20
-
-    def trial(self) -> dict:
-        """What a confined process can still do: connect, read a foreign file, start a process, import a module."""
-        ours, theirs = socket.socketpair()
-        status, end = os.pipe()
-        limits = {"memory_mb": 256, "cpu_s": 5, "file_bytes": 4096}
-        self.spawn({"id": -1, "role": "trial", **limits}, [theirs.detach(), -1, -1, -1, end])
-        try:
-            return receive_frame(ours, time.monotonic() + 10)
-        except (Died, OSError) as error:
-            return {"error": str(error)}
-        finally:
-            ours.close()
-            self.reap(block=True)
-            os.close(status)
-
-    def loop(self) -> None:
-        """Serve until the caller is gone: spawn and kill what is asked for, report what has ended."""
-        woken, wake = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(woken, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        pause = None
-        while True:
-            ready, _, _ = select.select([self.control, woken], [], [], pause)
-            if woken in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(woken, 4096)
-                self.reap()
-            if self.control in ready:
-                message, fds = self.receive()
-                if message is None:
-                    return
-                if message["op"] == "spawn" and len(fds) >= 5:  # fewer: too many open files; the caller sees its end
-                    self.spawn(message, fds)
-                elif message["op"] == "kill":
-                    self.kill(message["id"])
-                elif message["op"] == "exit":
-                    return
-            pause = self.weigh_folders()
-
-    def end(self) -> None:
-        """Kill what still runs and leave no folder behind."""
-        for job in list(self.jobs.values()):
-            self.kill(job.number)
-        self.reap(block=True)
-        for pid in self.removers:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-        if self.folder:
-            with contextlib.suppress(OSError):
-                remove_tree(self.folder)
-
-    def receive(self):
-        """One request and the open files that came with it; (None, []) when the caller is gone."""
-        head, fds, _, _ = socket.recv_fds(self.control, 4, 16)
-        try:
-            head += receive_exactly(self.control, 4 - len(head), None) if head else b""
-            return json.loads(receive_exactly(self.control, struct.unpack("!I", head)[0], None)), fds
-        except (Died, struct.error):
-            return None, []
-
-    def spawn(self, message: dict, fds: list[int]) -> None:
-        """Fork a process; fds: its socket, stdin, stdout, stderr, the pipe its end is reported on, perhaps a socket."""
-        self.count += 1
-        uid = FIRST_UID + self.count % UIDS if self.layers.get("user") == "on" else None
-        try:
-            scratch = self.make_scratch(uid)
-            pid = os.fork()
-        except OSError as error:  # no process or no space: the caller sees the pipe end
-            os.write(fds[4], json.dumps({"error": str(error)}).encode())
-            pid = None
-        if pid == 0:
-            try:
-                run_child(self, message, fds, uid, scratch)
-            finally:
-                os._exit(70)
-        if pid:
-            self.jobs[pid] = Job(message["id"], os.dup(fds[4]), scratch, uid)
-        for fd in fds:
-            if fd >= 0:
-                os.close(fd)
-
-    def make_scratch(self, uid: int | None) -> str:
-        """Give out a private folder: a small file system of its own where mounting is possible, used again if empty."""
-        if self.free:
-            path = self.free.pop()
-        else:
-            path = f"{self.base}/{self.count}"
-            os.mkdir(path, 0o700)
-            if self.on("mount"):
-                options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_BYTES // ENTRY_BYTES},mode=700"
-                libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, options.encode())
-        if os.getuid() == 0:
-            os.chown(path, uid or 0, uid or 0)
-        return path
-
-    def free_scratch(self, path: str) -> None:
-        """Take a folder back; one that was written to is thrown away."""
-        if not os.listdir(path):
-            self.free.append(path)
-            return
-        if self.on("mount"):
-            libc_call("umount2", path.encode(), 2)
-            os.rmdir(path)
-            return
-        try:  # by a process of its own: what was left may take seconds, and programs wait for this one
-            remover = os.fork()
-        except OSError:
-            remove_tree(path)
-            return
-        if remover:
-            self.removers.add(remover)
-            return
-        try:
-            signal.set_wakeup_fd(-1)
-            os.closerange(0, 1 << 20)  # with the pipes on which others' ends are awaited
-            os.nice(10)
-            remove_tree(path)
-        finally:
-            os._exit(0)
-
-    def weigh_folders(self) -> float | None:
-        """End jobs whose folder holds too much; return the seconds to the next look, None where there is no need.
-
-        A file system of its own has its size; without one the files that have a name are counted.
-        """
-        if self.on("mount") or not self.jobs:
-            return None
-        started = time.monotonic()
-        for job in list(self.jobs.values()):
-            if not job.problem and weight(job.scratch) > SCRATCH_BYTES:
-                most = f"{SCRATCH_BYTES >> 20} MiB, or {SCRATCH_BYTES // ENTRY_BYTES} files and folders,"
-                job.problem = f"output limit: more than {most} in its folder"
-                self.kill(job.number)
-        return max(0.03, 10 * (time.monotonic() - started))
-
-    def kill(self, number: int) -> None:
-        """Kill a job's process and its group."""
-        for pid in [pid for pid, job in self.jobs.items() if job.number == number]:
-            for function in (os.killpg, os.kill):
-                with contextlib.suppress(OSError):
-                    function(pid, signal.SIGKILL)
-
-    def reap(self, block: bool = False) -> None:
-        """Collect what has ended, remove what it left, and report it."""
-        while self.jobs or not block:
-            try:
-                pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self.removers.discard(pid)
-            if pid not in self.jobs:
-                continue
-            job = self.jobs.pop(pid)
-            if not self.on("seccomp"):
-                self.sweep(pid, job)
-            with contextlib.suppress(OSError):
-                self.free_scratch(job.scratch)
-            report = {"status": os.waitstatus_to_exitcode(status), "problem": job.problem}
-            with contextlib.suppress(OSError):  # the caller may be gone
-                os.write(job.status, json.dumps(report).encode())
-            os.close(job.status)
-
-    def sweep(self, pid: int, job: Job) -> None:
-        """Kill what a job may have left running where it could start processes: its group, its user, its orphans."""
-        with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
-        if job.uid is not None:
-            killer = os.fork()
-            if killer == 0:
-                with contextlib.suppress(OSError):
-                    os.setresuid(job.uid, job.uid, job.uid)
-                    os.kill(-1, signal.SIGKILL)
-                os._exit(0)
-            os.waitpid(killer, 0)
-        for _ in range(100):
-            strangers = {*children_of(os.getpid())} - {*self.jobs} - self.removers
-            if not strangers:
-                return
-            for child in strangers:
-                with contextlib.suppress(OSError):
-                    os.kill(child, signal.SIGKILL)
-                    os.waitpid(child, 0)
-
-
-def weight(folder: str) -> int:
-    """Bytes on disk beneath a folder, ENTRY_BYTES for each entry at least; stops above SCRATCH_BYTES."""
-    total, folders = 0, [folder]
-    while folders and total <= SCRATCH_BYTES:
-        try:
-            total += weight_of_entries(folders.pop(), folders, SCRATCH_BYTES - total)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # gone since
-        except OSError:  # too deep for a path, or closed to this user: nothing that may stay out of sight
-            return SCRATCH_BYTES + 1
-    return total
-
-
-def weight_of_entries(folder: str, folders: list[str], room: int) -> int:
-    """Bytes of a folder's own entries, up to the first above `room`; folders among them are added to the list."""
-    total = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            total += max(entry.stat(follow_symlinks=False).st_blocks * 512, ENTRY_BYTES)
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
-            if total > room:
-                break
-    return total
-
-
-def remove_tree(path: str) -> None:
-    """Remove a folder of any depth and permissions: what is two levels down is moved up first."""
-    moved = 0
-    os.chmod(path, 0o700)
-    while entries := list(os.scandir(path)):
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)
-                continue
-            os.chmod(entry.path, 0o700)
-            for inner in list(os.scandir(entry.path)):
-                if inner.is_dir(follow_symlinks=False):
-                    os.chmod(inner.path, 0o700)
-                    os.rename(inner.path, f"{path}/{moved}-moved")
-                    moved += 1
-                else:
-                    os.unlink(inner.path)
-            os.rmdir(entry.path)
-    os.rmdir(path)
-
-
-def children_of(pid: int) -> list[int]:
-    """Children of a process, orphans it took over included; empty where /proc does not tell."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(child) for child in file.read().split()]
-    return []
-
-
-def serve(fd: int) -> None:
-    """Run the fork server on an open socket: the main function of `--server`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
-    control = socket.socket(fileno=fd)
-    config = receive_frame(control)
-    sys.path[:] = [path for path in sys.path if path.startswith(sys.base_prefix)] + config["packages"]
-    for module in PRELOAD:
-        importlib.import_module(module)
-    os.environ.clear()
-    os.environ.update(LANG="C.UTF-8", OPENBLAS_NUM_THREADS="1", HOME=".", TMPDIR=".")  # each starts in its scratch
-    # the streams that programs will have; the files behind 0 and 1 are put in place for each
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.argv[:] = ["program.py"]
-    builtins.exit = builtins.quit = sys.exit
-    server = Server(control, config)
-    server.start()
-    gc.collect()
-    gc.freeze()
-    try:
-        server.loop()
-    finally:
-        server.end()
-
-
-# --------------------------------------------------------------------------- process (src/programs/sandbox/process.py)
-
-
-class Process:
-    """A forked process from the caller's side: its socket, and the pipe on which its end is reported."""
-
-    def __init__(self, sandbox, job: int, channel: socket.socket | None, status: int):
-        self.sandbox, self.job, self.channel, self.status, self.report = sandbox, job, channel, status, None
-
-    def wait(self, deadline: float) -> dict | None:
-        """Wait until it has ended and return {"status", "problem"}; None at the deadline."""
-        if self.report:
-            return self.report
-        poll = select.poll()
-        poll.register(self.status, select.POLLIN)
-        if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
-            return None
-        report = os.read(self.status, 4096)
-        if not report:
-            raise ServerGone("the fork server is gone")
-        self.report = json.loads(report)
-        return self.report
-
-    def close(self) -> dict | None:
-        """Kill it if it still runs, and wait until nothing of it is left."""
-        if self.channel:
-            self.channel.close()
-        if self.status < 0:
-            return None
-        with contextlib.suppress(OSError):
-            self.sandbox.send({"op": "kill", "id": self.job})
-        try:
-            return self.wait(time.monotonic() + 5)
-        finally:
-            os.close(self.status)
-            self.status = -1
-
-
-class Sandbox:
-    """A fork server and what it takes to use it; threads may share one.
-
-    Args:
-        disable: names of layers (see LAYERS) to leave out, for tests and measurements.
-    """
-
-    def __init__(self, disable=()):
-        unknown = set(disable) - set(LAYERS)
-        if unknown:
-            raise ValueError(f"got layers {sorted(unknown)}; expected some of {', '.join(LAYERS)}")
-        self.disable, self.lock, self.count, self.server = list(disable), threading.Lock(), 0, None
-
-    def start(self) -> None:
-        """Start the server; it ends when this process does."""
-        if __name__ == "__main__" and sys.argv[1:2] == ["--server"]:  # else each server would start the next
-            raise SandboxError("got run_code called where this file starts; expected it below `if __name__ ==`")
-        packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-        self.owner = os.getpid()
-        self.control, theirs = socket.socketpair()
-        self.null = os.open(os.devnull, os.O_RDWR)
-        command = [sys.executable, "-s", "-P", "-S", os.path.abspath(__file__), "--server", str(theirs.fileno())]
-        environment = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}  # sets print alike in every run
-        self.server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
-        theirs.close()
-        send_frame(self.control, {"disable": self.disable, "packages": packages, "folder": tempfile.gettempdir()})
-        try:
-            self.report = receive_frame(self.control, time.monotonic() + 60)
-        except (Died, TimeoutError, OSError) as error:
-            self.stop()
-            raise SandboxError(f"the fork server did not start: {error}") from error
-        self.control.settimeout(None)
-        atexit.register(self.stop)
-
-    def stop(self) -> None:
-        """End the server and everything it runs."""
-        server, self.server = self.server, None
-        if server is None or self.owner != os.getpid():
-            return
-        atexit.unregister(self.stop)
-        with contextlib.suppress(OSError):
-            send_frame(self.control, {"op": "exit"})  # a forked child of this process may keep the socket open
-        self.control.close()
-        os.close(self.null)
-        try:
-            server.wait(600)  # a busy machine takes minutes to remove the folders that programs have left
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-
-    def ready(self) -> None:
-        """Start the server if it does not run, or runs for the process this one was forked from."""
-        with self.lock:
-            if self.server is not None and self.owner == os.getpid() and self.server.poll() is not None:
-                self.stop()
-            if self.server is None or self.owner != os.getpid():
-                self.start()
-
-    def isolated(self) -> dict:
-        """What a confined process was found to be kept from: {"network": bool, "files": bool, "processes": bool}."""
-        self.ready()
-        return {name: self.report["proof"].get(name) is False for name in ("network", "files", "processes")}
-
-    def send(self, message: dict, fds=()) -> None:
-        with self.lock:
-            send_frame(self.control, message, fds)
-
-    def spawn(self, role: str, limits: dict, streams=(None, None, None), channel=None, extra=None) -> Process:
-        """Have the server fork a process; without a channel, the process gets one whose other end is returned."""
-        ours = None
-        if channel is None:
-            ours, channel = socket.socketpair()
-        status, report = os.pipe()
-        files = [channel.fileno(), *(self.null if s is None else s.fileno() for s in streams), report]
-        with self.lock:
-            self.count += 1
-            job = self.count
-        try:
-            self.send({"op": "spawn", "id": job, "role": role, **limits}, files + ([extra.fileno()] if extra else []))
-        except OSError as error:
-            os.close(status)
-            raise ServerGone(f"the fork server is gone: {error}") from error
-        finally:
-            os.close(report)
-            channel.close()
-            if extra:
-                extra.close()
-        return Process(self, job, ours, status)
-
-
-def shared_sandbox() -> Sandbox:
-    """The sandbox of a process; a lock that a thread holds at a fork is not locked in the child."""
-    sandbox = Sandbox()
-    os.register_at_fork(after_in_child=lambda: setattr(sandbox, "lock", threading.Lock()))
-    return sandbox
-
-
-DEFAULT = shared_sandbox()
-WARNED = set()
-
-
-def sandbox_report(sandbox: Sandbox | None = None) -> dict:
-    """Which layers are in force, why others are not, and what a confined process was found to be kept from."""
-    sandbox = sandbox or DEFAULT
-    isolated = sandbox.isolated()
-    layers = dict(sandbox.report["layers"])
-    if layers["landlock"] == "on":
-        layers["landlock"] = f"on (version {sandbox.report['abi']})"
-    always = ("rlimits", "environment", "scratch", "output cap", "process tree", "wall clock")
-    return {"isolated": isolated, "layers": {**layers, **dict.fromkeys(always, "on")}}
-
-
-def check_isolation(sandbox: Sandbox, strict: bool) -> None:
-    """Warn once of what programs are not kept from; if strict, refuse to run without network and file isolation."""
-    missing = [name for name, kept in sandbox.isolated().items() if not kept]
-    if not missing:
-        return
-    exposed = os.getuid() == 0 and "files" in missing and sandbox.report["layers"]["user"] != "on"
-    off = ", ".join(f"{name} ({why})" for name, why in sandbox.report["layers"].items() if why != "on")
-    what = f"sandbox: got no protection of: {', '.join(missing)}; layers missing here: {off}"
-    if strict and set(missing) & {"network", "files"}:
-        raise SandboxError(f"{what}; expected network and file isolation (strict); try Linux with Landlock and seccomp")
-    if exposed and "user" not in sandbox.disable:
-        raise SandboxError(f"{what}; expected isolation, or another user, for model code; try an ordinary user")
-    if what not in WARNED:
-        WARNED.add(what)
-        warnings.warn(what, RuntimeWarning, stacklevel=3)
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
+ROLES = {"program": run_program, "judge": run_judge}  # what a forked process may run, under all layers
 
 
 # ------------------------------------------------------------- forms of tests (src/programs/sandbox/forms_of_tests.py)
+
+
+class BadTests(ValueError):
+    """The tests given to run_code cannot be used: the caller's error, never the program's."""
 
 
 def long_int(text: str) -> int:
@@ -3227,6 +3245,6 @@ def main(argv: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--server"]:
-        serve(int(sys.argv[2]))
+        serve(int(sys.argv[2]), ROLES)
     else:
         sys.exit(main())
