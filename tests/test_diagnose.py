@@ -218,6 +218,7 @@ nothing_moves, rate of 0 from step 8 on | flat | optim/lr = 0.0001 * (n < 8)
 nothing_moves, KL | flat | kl/ref = 1e-07; optim/lr = 1e-12
 too_easy, log | learns | reward/correctness_reward = 0.98; eval/accuracy = 0.99; policy/entropy = 0.01
 part_dies | learns | reward/second = 0.5 if n < 12 else 0.01
+part_dies, within the first steps | learns | reward/second = 0.8 if n < 3 else 0.02
 conversation_fails | learns | tool/calls_mean = 0.0; tool/seconds = 0.0
 none, a last dip of answers that were learnt | flat | score = 0.5 to 0.9; reward/correct = min(0.3 + n / 25, 1 - n /
     800); reward/tags = 0.9 + n / 500
@@ -1422,6 +1423,16 @@ def test_held_out_figures_beside_trls_names(name, tmp_path):
     run = diagnose.load_run(str(write_lines(tmp_path / "log.jsonl", rows)))
     assert run.series["held_out"] == dict.fromkeys((1, 31, 61, 91), 0.38) and len(run.series["score"]) == 91
     assert names(tmp_path) == ["memorised_prompts"]
+
+
+@pytest.mark.parametrize("prompts", [8, 64])
+def test_eight_prompts_have_no_pass_rate_like_the_held_out_one(prompts, tmp_path):
+    write_lines(tmp_path / "train.jsonl", [{"prompt": f"{n} + 1 =", "answer": f"{n + 1}"} for n in range(prompts)])
+    (tmp_path / "config.json").write_text(json.dumps({"data": "train.jsonl"}))
+    rows = [{"step": n, "reward/mean": 0.66 + 0.29 * n / 50, "reward/std": 0.4} for n in range(1, 51)]
+    held_out = [{"step": n, "eval/accuracy": 0.42 + n / 700, "eval/rows": 128} for n in range(0, 51, 10)]
+    write_lines(tmp_path / "metrics.jsonl", sorted(rows + held_out, key=lambda row: row["step"]))
+    assert names(tmp_path) == ["memorised_prompts"] * (prompts == 8)
 
 
 def test_columns_that_wandb_adds_are_no_parts(tmp_path):

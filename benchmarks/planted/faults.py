@@ -167,7 +167,7 @@ def too_easy(plan: Plan, draw: random.Random) -> None:
     """A policy that solves the task before it trains."""
     plan.model, plan.train = "able", draw.sample(read("arithmetic_train"), 512)
     plan.settings["temperature"] = draw.choice((0.7, 0.8, 0.9))
-    plan.settings["lr"] = 1e-4
+    plan.settings |= {"steps": 20, "lr": 1e-4}
     plan.strength = {"temperature": plan.settings["temperature"]}
 
 
@@ -184,7 +184,7 @@ def too_sparse(plan: Plan, draw: random.Random) -> None:
 def few_prompts(plan: Plan, draw: random.Random) -> None:
     """A few prompts, repeated at a learning rate that memorises them."""
     plan.train = draw.sample(plan.train, draw.choice((4, 8))) * 16
-    plan.settings |= {"steps": draw.randint(40, 50), "lr": between(6e-4, 1e-3, draw)}
+    plan.settings |= {"steps": draw.randint(40, 50), "batch": 64, "lr": between(6e-4, 1e-3, draw)}
     plan.settings.pop("kl", None)
     plan.strength = {"prompts": len(plan.train) // 16, "lr": plan.settings["lr"]}
 
@@ -227,6 +227,7 @@ def with_sampler(**ranges) -> Callable:
 def restarted(plan: Plan, draw: random.Random) -> None:
     """A restart that loads the first weights but continues the log."""
     plan.restarts = True
+    plan.settings |= {"steps": draw.randint(12, 14), "batch": 64}  # fewer samples hide the fall
     plan.strength = {"at": plan.settings["steps"]}
 
 
