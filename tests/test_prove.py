@@ -69,6 +69,19 @@ def flipped(completions, answer, **kwargs):
 def skips(completions, answer, **kwargs):
     return [None if a == "3" else score for score, a in zip(right(completions, answer), answer)]
 
+KEPT = [""]
+
+def goes_on(completions, answer, **kwargs):
+    said = []
+    for completion in completions:
+        KEPT[0] = text_of(completion).strip() or KEPT[0]
+        said.append(KEPT[0])
+    return right(said, answer)
+
+def leaks(completions, answer, **kwargs):
+    KEPT.extend(b"x" * (1 << 19) for _ in completions)
+    return right(completions, answer)
+
 class Judge:
     def __call__(self, completions, answer, **kwargs):
         return right(completions, answer)
@@ -488,6 +501,8 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
         ("right", ""),
         ("compute_score", ""),
         ("flipped", "sign: in one form of the answer"),
+        ("goes_on", "batch: "),
+        ("leaks", " KiB of each completion, even of one that it scores again"),
         ("needs_gold", "neither TRL, verl nor this bundle can call"),
         ("runs", "it runs what stands in the place of an answer as Python"),
     ],
