@@ -212,6 +212,8 @@ none, a narrow clip | flat | policy/clip_frac = 0.5; kl/approx = 0.002
 none, a schedule with restarts | learns | optim/lr = 0.0001 * (1.1 - n % 10 / 10)
 none, harder prompts from step 20 on | flat | reward/mean = (0.6 if n < 20 else 0.2) + 0.003 * (n % 3) if n else
     None; eval/accuracy = None if n % 10 else 0.3 + n / 100; eval/rows = None if n % 10 else 128
+updates_too_large, log | flat | reward/mean = {1: 0.4, 21: 0.0}.get(n, '-'); eval/accuracy = {0: 0.5, 40:
+    0.0}.get(n); eval/rows = {0: 128, 40: 128}.get(n)
 limit_too_short, none ends though cut ones are paid, log | flat | rollout/truncated_frac = 1.0
 none, ever fewer are cut while the score rises | flat | score = 0.05 to 0.5; rollout/truncated_frac = 0.9 - n / 60
 none, a critic that begins far below 0 | flat | value/explained_variance = -3 * 0.94 ** n

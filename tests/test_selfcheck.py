@@ -139,11 +139,11 @@ def test_settings_of_a_trainer(run_checks, settings):
 
 
 LISTED = {  # changes that `new_trainer.py` offers, of those that a check can see: all that fit together at once
-    "ppo cispo monte_carlo": set(),
-    "grpo gspo rloo": set(),
-    "grpo kl token_mean": set(),
+    "ppo cispo monte_carlo lora": set(),
+    "grpo gspo rloo length_cost": set(),
+    "grpo kl token_mean lora": set(),
     "grpo dr_grpo": set(),
-    "distillation forward_kl": set(),
+    "distillation forward_kl lora": set(),
     "distillation where_they_differ": {"advantages_detached"},  # another loss: the definition is not of it
 }
 changes_of = load_script("new_trainer").changes_of
@@ -368,7 +368,7 @@ def test_plain_prompts_and_equal_rewards(run_checks, tmp_path):
     data = write_lines(tmp_path / "plain.jsonl", [{"prompt": f"{i}+1=", "answer": f"{i + 1}"} for i in range(1, 30)])
     (tmp_path / "rewards.py").write_text("def always(completions, **kwargs):\n    return [1.0] * len(completions)\n")
     checks, always = "template_ends_at_generation reward_answers", f"{tmp_path / 'rewards.py'}:always"
-    code, rows = run_checks(TEMPLATES / "grpo.py", "--data", data, rewards=[always], only=checks)
+    code, rows = run_checks(PPO, "--data", data, "--eval_data", data, rewards=[always], only=checks)
     assert code == 0 and with_status(rows, "n/a") == {"template_ends_at_generation"}, rows
     assert "warning: all equal" in rows["reward_answers"]["measured"]
 
