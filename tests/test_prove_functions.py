@@ -268,8 +268,8 @@ a filter of the sampler | weights of the sampler | * weight => * (weight < cap)
 a correction for the sampler that is off | weights of the sampler | rollout_logp, advantages => advantages \
 | cap=2.0 => cap=2.0, rollout_logp=None, correct=False | - rollout_logp => - (rollout_logp if correct else old_logp)
 cispo of TRL | cispo | clip_low, clip_high => high | 1 - clip_low, 1 + clip_high => max=high
-verl's names of values | value | (values, old_values => (vpreds, values | v, o, r = torch.where(keep, values, 0.0), \
-torch.where(keep, old_values, 0.0) => v, o, r = torch.where(keep, vpreds, 0.0), torch.where(keep, values, 0.0)
+verl's names of values | value | loss(values, old_values => loss(vpreds, values \
+| in (values, old_values => in (vpreds, values
 kl, verl's abs | kl | (d.exp() - d - 1) => d.abs()
 gae without holes | gae | torch.where(keep[:, t], values[:, t], following) => values[:, t]
 gae, returns first | gae | return out, out + values => return out + values, out
