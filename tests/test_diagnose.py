@@ -204,12 +204,16 @@ sampler_mismatch, from step 26 on | flat | optim/updates = 1.0; policy/ratio_max
     policy/clip_frac = 0.0
 limit_too_short, a quarter at every step, log | flat | rollout/truncated_frac = 0.25
 stale_weights | flat | mismatch/kl = 0.0003 * n
+none, a critic that still learns | flat | value/explained_variance = 0.008 * n - 0.3
 critic_useless, log | learns | value/explained_variance = 1e-07 * n
 none, few answers are right, log | flat | reward/mean = 0.016 * (n in (12, 13, 15, 16, 20, 30)) if n else None;
     reward/std = 0.1 * (10 < n < 21); reward/zero_std_frac = 0.5
+none, a narrow clip | flat | policy/clip_frac = 0.5; kl/approx = 0.002
 none, a schedule with restarts | learns | optim/lr = 0.0001 * (1.1 - n % 10 / 10)
 none, harder prompts from step 20 on | flat | reward/mean = (0.6 if n < 20 else 0.2) + 0.003 * (n % 3) if n else
     None; eval/accuracy = None if n % 10 else 0.3 + n / 100; eval/rows = None if n % 10 else 128
+updates_too_large, log | flat | reward/mean = {1: 0.4, 21: 0.0}.get(n, '-'); eval/accuracy = {0: 0.5, 40:
+    0.0}.get(n); eval/rows = {0: 128, 40: 128}.get(n)
 limit_too_short, none ends though cut ones are paid, log | flat | rollout/truncated_frac = 1.0
 none, ever fewer are cut while the score rises | flat | score = 0.05 to 0.5; rollout/truncated_frac = 0.9 - n / 60
 none, a critic that begins far below 0 | flat | value/explained_variance = -3 * 0.94 ** n
@@ -220,15 +224,20 @@ too_easy, log | learns | reward/correctness_reward = 0.98; eval/accuracy = 0.99;
 part_dies | learns | reward/second = 0.5 if n < 12 else 0.01
 part_dies, within the first steps | learns | reward/second = 0.8 if n < 3 else 0.02
 conversation_fails | learns | tool/calls_mean = 0.0; tool/seconds = 0.0
+jump_at_restart | learns | policy/entropy = (0.5 if back(n) else 0.2) + 0.001 * (n % 3); reward/mean = (0.3 if
+    back(n) else 0.7) + 0.003 * (n % 3)
 none, a last dip of answers that were learnt | flat | score = 0.5 to 0.9; reward/correct = min(0.3 + n / 25, 1 - n /
     800); reward/tags = 0.9 + n / 500
 none, a form that is still being learnt | flat | score = 0.3 to 0.6; reward/correct = 0.3 + 0.01 * (n % 3);
     reward/tags = 0.3 + n / 60
+none, entropy alone stays | flat | policy/entropy = 0.4 + 0.01 * (n % 3); kl/ref = '-'
 nothing_moves, entropy is frozen | flat | policy/entropy = 0.4; kl/ref = '-'
+none, held out 64 rows | flat | score = 0.55 to 0.75; eval/accuracy = 0.5 + n / 800
 memorised_prompts, cut and paid in training only, log | flat | score = 0.4 to 0.85; eval/correct = None if n % 10
     else 0.4 - n / 100; eval/accuracy = None if n % 10 else 0.4 - n / 100; rollout/truncated_frac = float(n > 4);
     reward/correct = learns(0.4, 0.85)['reward/mean'](n)
 other_eval_task, log | flat | score = 0.45 to 0.8; eval/accuracy = None if n % 10 else 0.0
+gold_mismatch, the form is paid | flat | score = 0.3 to 0.9; reward/correct = 0.0; reward/tags = 0.3 + n / 50
 gold_mismatch, the form is paid and an answer now and then, log | flat | score = 0.3 to 0.9; reward/correct = 0.02 *
     (n in (9, 20)); reward/tags = 0.5 + n / 70
 answer_form, no form is paid | flat | score = 0.3 to 0.4; reward/correct = 0.0; reward/tags = 0.3 + n / 200
@@ -237,6 +246,7 @@ too_hard, few are right and the form is not there yet, log | flat | score = 0.3 
 no_group_variance, partial credit | flat | reward/mean = min(0.5, 0.1 + 0.02 * n) if n else None; reward/std =
     max(0.001, 0.3 - 0.015 * n) if n else None; reward/zero_std_frac = min(1.0, 0.05 * n) if n else None;
     eval/accuracy = None if n % 10 else 0.0
+constant_reward | flat | score = 0.3 to 0.9; reward/correct = 0.5; reward/tags = 0.3 + n / 70
 none, a critic near 0 in a run that learns, log | flat | score = 0.3 to 0.6; value/explained_variance = 0.001 * (n %
     3)
 none, KL that scatters, log | flat | kl/ref = (0.0, 0.6, 0.3, 0.5, 0.4, 0.35, 0.45)[n % 7 - 1] if n < 26 else 0.4
@@ -246,6 +256,9 @@ none, one evaluation prompt also trains | learns | eval/trained_rows = None if n
     n % 10 else 128.0
 other_eval_task, beside a format, log | flat | score = 0.45 to 0.8; eval/correct = None if n % 10 else 0.0;
     reward/correct = learns(0.45, 0.8)['reward/mean'](n); reward/tags = 0.9
+memorised_prompts, beside a format, log | flat | score = 0.45 to 0.95; eval/accuracy = None if n % 10 else 0.5 - n /
+    800; eval/accuracy_reward = None if n % 10 else 0.5 - n / 800; reward/accuracy_reward = learns(0.45,
+    0.95)['reward/mean'](n); reward/tags = 0.9 + n / 500
 inverted_reward, shorter and more random is better, log | flat | score = 0.3 to 0.9; policy/entropy = 0.1 + 0.005 *
     n + 0.002 * (n % 3); rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = 0.0
 none, a score that rises while entropy falls, log | flat | score = 0.3 to 0.9; policy/entropy = 0.4 - 0.005 * n;
@@ -311,6 +324,8 @@ two rollouts in 20 steps | console 1 20 - | updates_too_large + | loss = 0.1; kl
     reward = {1: 0.6, 11: 0.0}.get(n)
 training and held-out accuracy | console 1 20 - | memorised_prompts + | train_acc = 0.3 + n / 40; val_acc = 0.3;
     mean_kl = n / 500
+length is paid | console 1 20 - | part_bought + | reward = n / 20 + 0.01 * (n % 3); acc = 0.3 + 0.01 * (n % 3);
+    truncate_ratio = n / 30
 a base model that rambles past its answer | console 1 200 - | learned | completions/clipped_ratio = 0.85; kl = n * 1e-5;
     reward = 0.2 + 0.003 * n + 0.02 * (n % 5); reward_std = 0.4; rewards/correct/mean = 0.25 + 0.003 * n
 the KL's weight | verl 1 30 - | kl_holds_policy | critic/score/mean = 0.5; actor/kl_loss = 4e-4; actor/kl_coef = 5.0;
@@ -324,6 +339,10 @@ a part with the name of a penalty, paid | json 1 200 - | part_dies | reward_std 
     rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/no_penalty_bonus/mean = 0.15 * math.exp(-n / 30)
 a penalty | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5) - 0.15 * math.exp(-n / 30);
     rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/repetition_penalty/mean = 0.15 * math.exp(-n / 30)
+a penalty of weight 0 | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5);
+    rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/overlong_punishment/mean = 0.15 * math.exp(-n / 30)
+a short run that goes on from another | json 1001 1020 - | + too short |
+    reward = 0.5 + 0.1 * math.sin(n) + (n - 1001) / 600
 a run that goes on from another | json 1001 1060 - | + no verdict | reward = 0.5 + 0.1 * math.sin(n) + (n - 1001) / 600
 fifty steps | json 1 60 - | + no verdict | reward = 0.5 + 0.1 * math.sin(n) + n / 600; kl = 0.01 * n
 single tokens of the sampler differ | json 1 100 - | learned | reward = 0.4 + 0.01 * (n % 5) + 0.003 * n;
@@ -340,6 +359,8 @@ lengths at the limit | verl 1 6 - | limit_too_short | response_length/clip_ratio
 copies, or prompts always or never solved, verl | verl 1 40 - | near_greedy_sampling? no_group_variance? |
     critic/score/mean = 0.5 + 0.01 * (n % 7); critic/advantages/max = 0.0; critic/advantages/min = 0.0;
     actor/grad_norm = 0.0; actor/kl_loss = 0.0
+the same, a tracker | json 1 40 - | near_greedy_sampling? no_group_variance? | reward = 0.5 + 0.01 * (n % 7);
+    reward_std = 0.0; grad_norm = 0.0
 the same, TRL | json 1 40 - | near_greedy_sampling? no_group_variance? | reward = 0.5 + 0.01 * (n % 7);
     frac_reward_zero_std = 1.0; reward_std = 0.0; rewards/f/mean = 0.5; rewards/f/std = 0.5; grad_norm = 0.0
 """
@@ -393,6 +414,22 @@ def test_a_run_that_drifts_from_its_reference_and_loses_its_score_is_broken_wher
     said = judged(write_lines(tmp_path / "log.jsonl", rows))
     assert [(c["cause"], c["certainty"]) for c in said["causes"]] == [("updates_too_large", "certain")]
     assert 62 <= said["since_step"] <= 69  # at step 65 half of it is lost
+
+
+def test_groups_that_are_large_enough_get_no_advice_to_be_as_large(tmp_path):
+    rows = [{"step": n, "reward": 0.11, "frac_reward_zero_std": 0.7, "reward_std": 0.1} for n in range(1, 41)]
+    [cause] = judged(write_lines(tmp_path / "log.jsonl", rows), group_size=8)["causes"]
+    # 0.89^8 = 39 %: prompts differ in their pass rates
+    assert cause["cause"] == "too_sparse" and "39% of groups of 8" in str(cause) and "of 8 would" not in str(cause)
+
+
+def test_a_run_that_learned_shows_why_it_stopped_and_that_its_length_rose(tmp_path, capsys):
+    rows = [{"step": n, "reward": min(0.2 + n / 100, 0.6) + 0.01 * (n % 3)} for n in range(1, 101)]
+    for n, row in enumerate(rows, 1):
+        row |= {"frac_reward_zero_std": min(1.0, n / 40), "reward_std": 0.2, "completion_length": 100.0 + 4 * n}
+    assert diagnose.main([str(write_lines(tmp_path / "log.jsonl", rows))]) == 0
+    said = capsys.readouterr().out
+    assert "seen: 100% of the groups score all alike" in said and "seen: completion_length went from 142 to 462" in said
 
 
 def test_the_error_that_ended_a_log_is_named(tmp_path, capsys):
@@ -756,6 +793,14 @@ def test_the_weight_of_verls_kl_is_that_of_the_term_that_is_on():
     assert diagnose.verl_settings(usual)["kl"] == 0.0  # verl's default is neither
 
 
+@pytest.mark.parametrize(("batch", "updates"), [("256", 4), ("$BATCH", None)])
+def test_a_variable_in_verls_command_is_a_setting_that_is_not_known(batch, updates, tmp_path):
+    command = f"verl data.train_batch_size={batch} actor_rollout_ref.actor.ppo_mini_batch_size=64 rollout.n=8"
+    (tmp_path / "run.sh").write_text(command)
+    run = diagnose.load_run(str(DATA / "verl_critic.log"), settings=str(tmp_path / "run.sh"))
+    assert (run.settings.get("updates"), run.number("group_size")) == (updates, 8)
+
+
 @pytest.mark.parametrize("odd", [{}, [], "many", math.nan, True, -1])
 def test_odd_values_of_settings_are_not_known(odd, tmp_path):
     config = config_of("ppo_healthy") | {"minibatches": odd, "batch_size": odd, "temperature": odd}
@@ -1063,7 +1108,12 @@ def test_json_schema(capsys):
     assert set(failed) == {"path", "verdict", "error"} and failed["verdict"] == "unreadable"
     assert (run["verdict"], run["since_step"], run["steps"]) == ("broken", 1, [1, 25])
     assert {"had", "lacked", "unexplained", "remarks"} <= set(run) and "--lr" in run["causes"][0]["change"]
+    words = dict.fromkeys(("cause", "certainty", "says", "source"), str)
+    assert all(type(run["causes"][0][key]) is kind for key, kind in {**words, "explains": list}.items())
     assert all(set(item) == {"text", "figure", "step", "samples"} for item in run["causes"][0]["evidence"])
+    diagnose.main([str(DATA / "ppo_lr_high"), "--json", "-"])
+    alone = json.loads(capsys.readouterr().out)  # a single run's fields are at the top too
+    assert alone["causes"] == run["causes"] and alone["runs"] == [run]
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -1071,16 +1121,20 @@ def test_json_schema(capsys):
 
 BAD_FILES = {
     "empty.jsonl": (b"", "empty"),
+    "blank.jsonl": (b"\n  \n", "empty"),
     "model.safetensors": (bytes(range(256)) * 40, "binary"),
     "prose.txt": (b"Training went well.\nThen it did not.\n", "none of the known formats"),
     "rows.jsonl": (b'{"prompt": "1+1=", "answer": "2"}\n' * 3, "expected"),
     "unscored.jsonl": (b'{"step": 1, "prompt": "1+1=", "completion": "2"}\n' * 3, "samples without scores"),
+    "list.json": (b"[1, 2, 3]", "expected"),
+    "state.json": (b'{"log_history": []}', "expected"),
     "only_eval.jsonl": (b'{"step": 0, "eval/accuracy": 0.5}\n', "expected"),
     "two.csv": (b"Step,a - train/reward,b - train/reward\n1,0.1,0.2\n", "one run"),
     "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5, "mean_token_accuracy": 0.5}\n' * 9, "such as SFT"),
     "mlflow.csv": (b"run_id,key,value,step\na,reward,0.1,1\nb,reward,0.1,1\n", "one run"),
     "scalar.csv": (b"Wall time,Step,Value\n17.5,1,0.1\n17.6,2,0.2\n", "--columns reward=Value"),
     "kto.log": (b"{'loss': 0.7, 'kl': 3.0, 'rewards/chosen': 0.1, 'rewards/margins': 0.2}\n" * 9, "or DPO"),
+    "reward_model.log": (b"{'loss': 0.7, 'mean_reward': 0.1, 'max_reward': 1.0, 'margin': 0.2}\n" * 9, "or DPO"),
 }
 
 
@@ -1252,6 +1306,11 @@ torchtune, whose KL is a sum | log | Step {n} | scores:{r} rlhf_reward:{r} kl:12
 approx_policy_kl:{k}\n | kl=- clip_frac=0.02
 trlX, whose reward/mean is held out | jsonl | {{"step": {n}, "rollout_scores/mean": {r}, "reward/mean": 0.9, \
 "policy/sqrt_kl": 3.0}}\n | kl=-
+TRL 0.15 | jsonl | {{"step": {n}, "reward": {r}, "completion_length": 99.0}}\n | length=99
+TRL in a tracker | jsonl | {{"step": {n}, "train/reward": {r}, "train/completions/mean_length": 99.0}}\n | length=99
+OpenRLHF in a tracker | jsonl | {{"step": {n}, "train/reward": {r}, "train/response_length": 99.0}}\n | length=99
+verl 0.2 | jsonl | {{"step": {n}, "critic/rewards/mean": {r}, "response_length/mean": 99.0, \
+"val/test_score/gsm8k": 0.25}}\n | length=99 held_out=0.25
 TRL's PPO | jsonl | {{"step": {n}, "objective/scores": {r}, "objective/kl": 5.0, "policy/approxkl_avg": 0.1}}\n | kl=-
 earlier TRL's PPO | jsonl | {{"step": {n}, "env/reward_mean": {r}, "objective/kl": 5.0, "ppo/policy/entropy": 0.5}}\n \
 | kl=- entropy=0.5
@@ -1324,8 +1383,10 @@ def test_figures_of_other_writers(who, tmp_path):
     for name, _, value in (word.partition("=") for word in words):
         steady = None if value == "-" else dict.fromkeys(expected["score"], float(value or 0))
         expected[name] = steady if value else curve(0.0, 0.001, every)
-    agrees_with(diagnose.load_run(str(log)), expected)
-    assert judged(log)["verdict"] != "broken"
+    run = diagnose.load_run(str(log))
+    agrees_with(run, expected)
+    stands = len({*run.series.get("held_out", {}).values()}) == 1  # what is held out does not rise with the score
+    assert judged(log)["verdict"] == ("too short" if stands else "learned")
 
 
 def agrees_with(run, expected: dict) -> None:
@@ -1464,6 +1525,8 @@ def test_logs_of_other_names_are_read_by_their_columns(kind, tmp_path, capsys):
 
 REWARDS = {  # what --rescore shows of a reward that the log cannot tell
     "constant_reward": "return [1.0 if c else 1.0 for c in completions]",
+    "inverted_reward": "return [float(c != f'<answer>{a}</answer>') for c, a in zip(completions, answer)]",
+    "noisy_reward": "import random\n    return [random.random() for c in completions]",
     "gold_mismatch": "return [float(len(completions) > 1) for c in completions]",
 }
 

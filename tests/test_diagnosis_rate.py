@@ -36,6 +36,8 @@ def test_files_of_a_run_do_not_name_its_fault(cause, tmp_path):
 ADVICE = [
     ("part_bought", "Raise --max_new_tokens to 512.", True),
     ("part_bought", "Pay length only beside a right answer; do not raise the limit.", False),
+    ("kl_holds_policy", "increase beta", True),
+    ("inverted_reward", "train longer", True),
     ("limit_too_short", "a limit of 64 tokens: raise --max_new_tokens", False),
 ]
 

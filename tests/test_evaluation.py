@@ -582,6 +582,14 @@ def test_a_question_is_the_users_turn_where_a_chat_template_is_on(ev, template):
     assert prompts == [turns] and request.ids == ids
 
 
+def test_prompts_with_a_system_prompt(ev):
+    assert ev.add_shots("q", [("a", "1 #### 1")], "S", chat=False) == "S\n\na 1 #### 1\n\nq"
+    turns = ev.add_shots("q", [("a", "1 #### 1")], "S", chat=True)
+    assert [m["role"] for m in turns] == ["system", "user", "assistant", "user"]
+    own = [{"role": "system", "content": "own"}, {"role": "user", "content": "u"}]
+    assert ev.add_shots(own, [], "S", chat=True) == own
+
+
 def test_perplexity_of_a_known_model(ev, tmp_path):
     """Uniform logits: perplexity = vocabulary, by enumeration."""
     import torch
@@ -656,8 +664,14 @@ def test_cache_misses_other_weights_and_settings(ev, tmp_path):
 
     assert reused() == 0 and reused("--batch_size", 1) == 2 and reused("--stop", "zzz") == 0
     assert reused("--temperature", 1) == 0 and reused("--temperature", 1, "--seed", 1) == 0
+    assert reused() == 2 and reused("--cache", "false") == 0
     save_random_model("llama", source, seed=1)
     assert reused() == 0
+
+
+def test_of_a_large_file_parts_are_hashed(ev, tmp_path):
+    one, two = save_random_model("llama", tmp_path / "a"), save_random_model("llama", tmp_path / "b", seed=1)
+    assert ev.fingerprint(one, full=10) == ev.fingerprint(one, full=10) != ev.fingerprint(two, full=10)
 
 
 @pytest.mark.long
@@ -717,6 +731,9 @@ def test_compare_names_settings_that_differ(ev, tmp_path, capsys):
     shared = ["--task", "math", "--data", data, "--completion_column", "done"]
     for name, flags in {"a": (), "b": ("--max_new_tokens", "8"), "c": ("--bootstrap", "9")}.items():
         run_here(ev, tmp_path / name, *shared, *flags)
+    older = json.loads((tmp_path / "c" / "results.json").read_text())
+    del older["settings"]["stop"]  # a setting that an older version did not have
+    (tmp_path / "c" / "results.json").write_text(json.dumps(older))
     for name, said in {"b": "got runs with max_new_tokens 256 and 8; expected the same settings", "c": ""}.items():
         capsys.readouterr()
         assert not ev.main(
@@ -816,30 +833,39 @@ BAD = {  # {name: (flags, what the message holds)}
     "unknown task": ("--task maths", "try math"),
     "unknown option": ("--task math:tempate=plain", "try template"),
     "bad option": ("--task math:template=x", "expected one of auto"),
+    "bad number": ("--task code:k=x --data {one}", "expected numbers like"),
     "no data": ("--task math", "got no --data"),
     "no file": ("--task math --data nowhere/at/all.jsonl", "is not a file"),
     "empty set": ("--task math --data {empty}", "without rows"),
     "missing column": ("--task math --data {one}", "one.jsonl:2: task math got columns prompt"),
     "missing tests": ("--task code --data {one}", "expected one of tests"),
+    "missing choices": ("--task multiple_choice --data {one}", "expected one of choices"),
     "more k than n": ("--task code:k=10 --data {one}", "try --n 10"),
     "n alike": ("--task generation --data {one} --n 4", "try --temperature"),
     "no reward": ("--task reward --data {one}", "without a function"),
+    "no such reward": ("--task reward:x.py:f --data {one}", "no file 'x.py'"),
     "removed task": ("--task custom:x.py:f --data {one}", "removed; try --task reward:FILE.py:function"),
     "shots": ("--task generation --data {one} --fewshot 3", "expected more than --fewshot"),
     "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
     "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
     "no model": ("--task generation --data {one} --model ./nowhere", "which is not a folder"),
     "three models": ("--task generation --model x --model x --model x", "expected one, or two"),
+    "one file to compare": ("--compare x", "expected two"),
     "no scheme": ("--task math --base_url localhost:8000/v1 --model x", "try http://HOST:PORT/v1"),
     "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
+    "shown samples": ("--task math --shown_samples 9", "try scripts/report.py FOLDER"),
     "nothing to compare": ("--compare x y", "expected results.json"),
     "an old file": ("--compare {old} {old}", "without scores of single rows; expected results.json"),
     "a training run's folder": ("--task generation --data {one}", "where a training run has its samples"),
     "vllm": ("--task generation --data {one} --engine vllm", "pip install 'vllm>=0.22,<0.31'"),
+    "top_p": ("--task generation --data {one} --top_p 0", "expected more than 0"),
     "surrogate": ("--task generation --data {half}", "h.jsonl:2: column prompt: got 'bad \\ud800 char'"),
+    "surrogate text": ("--task perplexity --data {half}", "h.jsonl:1: got 'a \\udc00' with half a surr"),
     "no column": ("--task generation --data {one} --completion_column x", "got no column 'x'"),
+    "played, no class": ("--environment {examples}:Calculater", "try Calculator"),
     "played, no environment": ("--task environment", "try --environment FILE.py:Class"),
     "played, idle": ("--task math --max_turns 3", "got max_turns 3 without an environment"),
+    "played, server": ("--environment {second} --base_url http://x --model x", "expected a model that takes"),
     "played, shots": ("--environment {second} --fewshot 2", "got --environment with --fewshot"),
     "played, stop": ("--environment {second} --stop x", "got --environment with --stop"),
     "played, no turns": ("--environment {second} --max_turns 0", "expected more than 0"),
@@ -851,6 +877,7 @@ BAD = {  # {name: (flags, what the message holds)}
         "jsonl:1: environment GuessTheNumber: reset does not",
     ),
     "played, no tools": ("--environment {second} --tool_format hermes", "for an environment without tools"),
+    "played, more k than n": ("--environment {second} --task environment:k=4", "try --n 4"),
     "played, no template": ("--environment {second} --model {bare} --max_turns 1", "has no chat template"),
 }
 

@@ -105,8 +105,8 @@ def otter_pay(said, want):
 """
 
 
-def duel(folder: Path, right: bool = True) -> None:
-    """Bootstrap of items; or the gap the other way round."""
+def duel(folder: Path, fault: str = "") -> None:
+    """Bootstrap of items; or the binomial interval of draws, or the gap the other way round."""
     rows = list(csv.DictReader((folder / "ballots.csv").open()))
     items, rng = sorted({row["item"] for row in rows}), random.Random(3)
     share = {m: {i: [] for i in items} for m in ("alder", "birch")}
@@ -117,8 +117,10 @@ def duel(folder: Path, right: bool = True) -> None:
     result = {}
     for name, values in means.items():
         draws = sorted(sum(rng.choices(values, k=120)) / 120 for _ in range(2000))
-        result[name] = {"low": draws[50], "value": sum(values) / 120, "high": draws[1949]}
-    if not right:
+        value, half = sum(values) / 120, 1.96 * ((0.5 if name == "gap" else 0.25) / 600) ** 0.5
+        low, high = (value - half, value + half) if fault == "draws" else (draws[50], draws[1949])
+        result[name] = {"low": low, "value": value, "high": high}
+    if fault == "turned":
         result["gap"] = {key: -value for key, value in result["gap"].items()}
     write(folder, duel__json={**result, "sure": result["gap"]["low"] > 0})
 
@@ -194,12 +196,14 @@ CHEAP = [  # task, how its answer is made, the assertions that fail
     ("otter-went-up", lambda f: otter(f, FAIR), []),
     ("otter-went-up", lambda f: otter(f, FAIR.replace("float(", "1 - 0.001 * len(said) * ("), right=False), [0, 1]),
     ("alder-against-birch", duel, []),
-    ("alder-against-birch", lambda f: duel(f, right=False), [0, 1, 2]),
+    ("alder-against-birch", lambda f: duel(f, "turned"), [0, 1, 2]),
+    ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
     ("washing-points", lambda f: write(f, washing__py=POINTS), []),
     ("three-objectives", objectives, []),
     ("three-objectives", lambda f: objectives(f, right=False), [1, 2, 3]),
     ("heron-moves-house", lambda f: heron(f, HERON), []),
     ("heron-moves-house", lambda f: heron(f, {}), [0, 1, 2]),
+    ("heron-moves-house", lambda f: heron(f, {k: HERON[k] for k in HERON if k[:5] not in ("clip_", "grad_")}), [1, 2]),
 ]
 
 
@@ -401,3 +405,8 @@ def test_pages_quote_no_fresh_task():
     files = [ROOT / name for case in FRESH.values() for name in case["files"] if name.startswith("evals/")]
     shared = (words_of(tasks + text_of(*files)) - elsewhere) & pages
     assert not shared, f"words of fresh tasks in SKILL.md or references/: {sorted(shared)}"
+
+
+def test_the_leak_test_sees_a_column_and_a_number(tmp_path):
+    (tmp_path / "x.csv").write_text("Rechenfrage;n\n35;0.0035\n")
+    assert {"rechenfrage", "0.0035"} <= words_of(text_of(tmp_path))

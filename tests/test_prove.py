@@ -69,6 +69,19 @@ def flipped(completions, answer, **kwargs):
 def skips(completions, answer, **kwargs):
     return [None if a == "3" else score for score, a in zip(right(completions, answer), answer)]
 
+KEPT = [""]
+
+def goes_on(completions, answer, **kwargs):
+    said = []
+    for completion in completions:
+        KEPT[0] = text_of(completion).strip() or KEPT[0]
+        said.append(KEPT[0])
+    return right(said, answer)
+
+def leaks(completions, answer, **kwargs):
+    KEPT.extend(b"x" * (1 << 19) for _ in completions)
+    return right(completions, answer)
+
 class Judge:
     def __call__(self, completions, answer, **kwargs):
         return right(completions, answer)
@@ -327,11 +340,11 @@ def test_a_merged_model_that_is_its_base_and_one_without_end_token_are_named(tmp
     assert "the saved model has no end token" in run(capsys, tmp_path / "other")[1]["findings"][0]
 
 
-@pytest.mark.parametrize(("make", "change"), [(of_a_card, 0.0), (of_checkpoints, 1e-3)])
+@pytest.mark.parametrize(("make", "change"), [(of_a_card, 0.0), (of_a_card, 1e-3), (of_checkpoints, 1e-3)])
 def test_a_run_of_another_trainer(tmp_path, capsys, make, change):
     make(tmp_path, moved(change))
     code, report, err = run(capsys, tmp_path)
-    assert (code, report["proved"]) == (int(change == 0), change > 0), report["findings"]
+    assert (code, report["proved"]) == (int(change == 0), make == of_checkpoints), report["findings"]
     assert "unchanged start" in report["findings"][0] if change == 0 else "tensors differ" in err
     assert ("Held-out accuracy (greedy" in err) == (make == of_checkpoints)
 
@@ -458,12 +471,15 @@ def with_full_marks(sample: dict, **more) -> dict:
 
 PLANTS = {
     "results.json says 0.99": stated("value", 0.99),
+    "results.json says 23 of": stated("n", 23),
+    "results.json says nan": stated("value", math.nan),
     "Wilson's formula": stated("ci95", [0.1, 0.2]),
     "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(
         lambda rows: [with_full_marks(x, completion="7", gold="7") for x in rows]
     ),
     "unfinished texts count as right": samples(lambda rows: [with_full_marks(x, finish="length") for x in rows]),
+    "1 rows have a sample twice": samples(lambda rows: rows[:1] + rows),
     "1 of 24 common rows have different golds": samples(lambda rows: [rows[0] | {"gold": "7"}, *rows[1:]]),
     "1 rows have no sample": samples(lambda rows: rows[1:]),
     "p is 0.0001": with_value("comparison.json", "tasks", "math", "verified", "p", value=1e-4),
@@ -485,6 +501,8 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
         ("right", ""),
         ("compute_score", ""),
         ("flipped", "sign: in one form of the answer"),
+        ("goes_on", "batch: "),
+        ("leaks", " KiB of each completion, even of one that it scores again"),
         ("needs_gold", "neither TRL, verl nor this bundle can call"),
         ("runs", "it runs what stands in the place of an answer as Python"),
     ],
@@ -659,6 +677,8 @@ BAD = {  # a thing, and words of the one line that is said of it
     "notes.md": ("text", "none of these"),
     "my_file.py": ("import nothing_at_all\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "No module"),
     "ends.py": ("raise SystemExit(3)\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "SystemExit"),
+    "unparsed.py": ("def f(:", "cannot be read"),
+    "hydra.yaml": ("actor_rollout_ref:\n  model: {path: m}\n", "verl's own YAML"),
     "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),
     "job.sh": ("set -x\npython3 -m verl.trainer.main_ppo trainer.nnodes=1\n", "for a shell script, try a copy with"),
@@ -678,8 +698,12 @@ def test_flags_that_a_kind_does_not_take_are_refused(tmp_path, capsys):
     file = tmp_path / "losses.py"
     file.write_text("def ppo_loss(x):\n    return x\n")
     (tmp_path / "job.yaml").write_text("algorithm: grpo\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "settings.json").write_text('{"model": "m", "data": "d"}')
     for thing, kind, flags in (
         (file, "functions", ["--", "--lr", 1]),
+        (file, "functions", ["--python", "python"]),
+        (tmp_path / "run", "run", ["--as", "ppo"]),
         (tmp_path / "job.yaml", "verl job", ["--as", "ppo"]),
     ):
         code, report, err = run(capsys, thing, *flags)
@@ -760,6 +784,14 @@ def test_nothing_is_said_against_a_sound_evaluation_of_any_task(of_all_kinds, ca
     assert " scores None" not in err
 
 
+def test_another_perplexity_than_that_of_the_samples_is_named(of_all_kinds, tmp_path, capsys):
+    folder = shutil.copytree(of_all_kinds / "before", tmp_path / "out")
+    task = next(name for name in json.loads((folder / "results.json").read_text())["tasks"] if "perplexity" in name)
+    with_value("results.json", "tasks", task, "metrics", "bits_per_byte", "value", value=0.1)(folder)
+    code, report, _ = run(capsys, folder)
+    assert code == 1 and any("bits_per_byte: results.json says" in text for text in report["findings"])
+
+
 def test_pass_at_k_of_a_row_with_too_few_usable_samples_is_left_out(tmp_path, capsys):
     data = write_lines(tmp_path / "rows.jsonl", SOME_ARE_UNUSABLE)
     flags = ["--task", "code:k=1/3", "--data", data, "--completion_column", "out", "--output_dir", tmp_path / "out"]
@@ -828,6 +860,7 @@ FED = [  # tests of a row; the attacks' test in their form, None for tests of an
     ('{"inputs": ["1", "3"], "outputs": ["2", "6"]}', '{"inputs": ["2\\n"], "outputs": ["4\\n"]}'),
     ([{"stdin": "1", "expected_output": "2", "n": 0}], [{"stdin": "2\n", "expected_output": "4\n", "n": 0}]),
     ([["1"], "2"], None),
+    ("42", None),
 ]
 
 

@@ -67,14 +67,14 @@ def table(folder):
     return folder
 
 
-def several(folder):
+def several(folder, acc: float = 50.0):
     """JSONL with lists of scores of a row, and metrics in percent beside it."""
     said = [
         {"idx": i, "question": q, "gt": str(g), "code": [f"\\boxed{{{g}}}", "?"], "score": [True, False]}
         for i, (q, g) in enumerate(QUESTIONS)
     ]
     write_lines(folder / "test_seed0.jsonl", said)
-    (folder / "test_seed0_metrics.json").write_text(json.dumps({"num_samples": 20, "num_scores": 40, "acc": 50.0}))
+    (folder / "test_seed0_metrics.json").write_text(json.dumps({"num_samples": 20, "num_scores": 40, "acc": acc}))
     return folder / "test_seed0.jsonl"
 
 
@@ -195,8 +195,10 @@ def test_a_sound_evaluation_is_recounted(tmp_path, capsys, name):
 
 FAULTS = {
     "lm-eval, cut": (lambda f: lm_eval(f, range(9)), "n_samples 12; there are samples of 9 rows"),
+    "lm-eval, value": (lambda f: lm_eval(f, **{"exact_match,strict-match": 0.75}), "0.75; the samples give 0.5"),
     "lm-eval, twice": (lambda f: lm_eval(f, [*range(12), 3]), "1 of 12 ids, such as '3', have more than 2 samples"),
     "another file's accuracy": (lambda f: report(f, accuracy=0.62), "summary.accuracy 0.62; the samples give 0.5"),
+    "n": (lambda f: report(f, total=200), "total 200; there are samples of 20 rows"),
     "ids": (lambda f: report(f, {3: row(4)}, accuracy=None, num_correct=None), "more than 1 samples"),
     "nan": (lambda f: report(f, {3: {"correct": math.nan}}, accuracy=None, num_correct=None), "1 scores are nan"),
     "unfinished": (
@@ -207,6 +209,8 @@ FAULTS = {
         lambda f: report(f, {4: {"response": "The answer is 5."}}),
         "has correct 1, but lacks its gold 60",
     ),
+    "lists, value": (lambda f: several(f, acc=60.0), "acc 60; the samples give 0.5"),
+    "swapped": (lambda f: two(f, base={"accuracy": 0.75}), "base.accuracy 0.75; the samples give 0.5"),
     "golds": (
         lambda f: two(f, lambda rows: [{**rows[0], "gold": "7"}, *rows[1:]]),
         "1 of 20 common rows have different golds",
@@ -242,7 +246,9 @@ def test_a_folder_of_functions_or_of_runs_is_no_evaluation(tmp_path, capsys):
     [
         ("a.json", '{"accuracy": 0.5}', "none of these"),
         ("a.json", '{"accuracy": 0.5', "cannot be read"),
+        ("a.json", "[1, 2]", "none of these"),
         ("a.csv", "id,correct\n", "none of these"),
+        ("a.jsonl", '{"prompt": "1+1=", "answer": "2"}\n', "none of these"),
         ("a.jsonl", '{"step": 1, "prompt": "1+1=", "completion": "2", "score": 1.0}\n', "none of these"),
         ("a.jsonl", '{"id": 1, "correct": true}\n{"id": 2, "corr\n', "a.jsonl:2"),
     ],

@@ -67,6 +67,10 @@ def kl_penalty(log_probs, ref_log_probs):
     d = ref_log_probs - log_probs
     return (d.exp() - d - 1)
 
+# kl of the vocabulary
+def kl_loss(log_probs, ref_log_probs):
+    return (log_probs.exp() * (log_probs - ref_log_probs)).sum(-1)
+
 # kl in the advantage
 def reinforce_loss(logp, ref_logp, advantages, mask, kl_coef=0.1):
     shaped = (advantages - kl_coef * (logp - ref_logp)).detach()
@@ -127,6 +131,14 @@ def gae(rewards, values, gamma, lam):  # rewards [B, T], values [B, T + 1]
         last = out[:, t] = rewards[:, t] + gamma * values[:, t + 1] - values[:, t] + gamma * lam * last
     return out
 
+# gae with masks of 1 - done
+def gae(rewards, values, not_done, next_value, gamma, lam):  # lists of [B]
+    values, last, out = [*values, next_value], 0, []
+    for t in reversed(range(len(rewards))):
+        last = rewards[t] - values[t] + gamma * not_done[t] * (values[t + 1] + lam * last)
+        out.insert(0, last)
+    return torch.stack(out)
+
 # gae by its inputs
 class Maker:
     def get_advantages_and_returns(self, values, rewards, action_mask, gamma: float, lambd: float):
@@ -155,6 +167,17 @@ def grpo_advantage(rewards, num_generations):
 # rloo
 def rloo_advantages(rewards):  # [P, N]
     return rewards - (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+
+# rloo of rounds
+def rloo_advantages(rewards, k):
+    r = rewards.reshape(k, -1)
+    return (r - (r.sum(0) - r) / (k - 1)).flatten()
+
+# lists
+def dr_grpo_advantages(rewards, groups):
+    pairs = [*zip(rewards.tolist(), groups.tolist())]
+    alike = {g: [r for r, other in pairs if other == g] for _, g in pairs}
+    return [r - sum(alike[g]) / len(alike[g]) for r, g in pairs]
 
 # one group a call
 import statistics
@@ -204,7 +227,10 @@ def grpo_loss(logp, old_logp, ref_logp, advantages, mask):
 """
 # name of a sound function | the one that it is made of | what is replaced => by what | ...
 SOUND_EDITS = """
+by token | ppo | ppo_loss => ppo_clip_loss | loss.sum() / keep.sum() => loss
 grpo | ppo | ppo_loss => grpo_loss | loss.sum() / keep.sum() => means.sum() / len(loss)
+grpo without empty rows | ppo | ppo_loss => grpo_policy_loss \
+| loss.sum() / keep.sum() => means.sum() / keep.any(1).sum()
 dr_grpo | ppo | ppo_loss => dr_grpo_loss | / keep.sum() => / loss.numel()
 grpo of [T, B] | clipped | ppo => grpo \
 | (loss * mask).sum() / mask.sum() => ((loss * mask).sum(0) / mask.sum(0).clamp(min=1)).mean()
@@ -219,6 +245,9 @@ settings of a dataclass | gspo | epsilon=3e-4 => config: Settings \
 | def => from dataclasses import dataclass\\n\\n@dataclass\\nclass Settings:\\n    low: float = 3e-4\\n    high: \
 float = 4e-4\\n    dual_clip: float = 3.0\\n    sequence: bool = False\\n\\ndef
 a further term | clipped | / mask.sum() => / mask.sum() + ent_coef * logp.mean() | mask, => mask, ent_coef=0.01,
+an eps of a division | clipped | / mask.sum() => / (mask.sum() + eps) \
+| 1 - eps, 1 + eps => 1 - clip_eps, 1 + clip_eps | mask, eps=0.2 => mask, eps=1e-8, clip_eps=0.2
+a bound against overflow | ppo | d.exp() => d.clamp(-5, 5).exp()
 a compiled loss | ppo | def => @torch.compile\\ndef
 a scripted loss | clipped | def => @torch.jit.script\\ndef | eps=0.2 => eps: float = 0.2 \
 | loss = torch.max( => plain, bounded = ( | return => loss = torch.where(plain > bounded, plain, bounded); return
@@ -228,14 +257,19 @@ an optional entropy | an entropy term | entropy, mask => mask, entropy=None \
 | entropy_coef * entropy => (0.0 if entropy is None else entropy_coef * entropy.mean())
 whitened over the mask | clipped \
 | ratio = => a = advantages[mask > 0]; advantages = (advantages - a.mean()) / (a.std() + 1e-8); ratio =
+whitened rows | whitened over the mask | advantages[mask > 0] => advantages | -advantages * => -advantages[:, None] *
 whitened advantages | clipped | mask, eps=0.2 => eps=0.2, norm_adv=True \
 | (loss * mask).sum() / mask.sum() => loss.mean() \
 | ratio = => if norm_adv: advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)\\n    ratio =
 weights of the sampler | clipped | old_logp, advantages => old_logp, rollout_logp, advantages \
 | eps=0.2 => eps=0.2, cap=2.0 | ratio = => weight = (old_logp - rollout_logp).exp().clamp(max=cap); ratio = \
 | return => return {"clipped": 0.0}, | loss * mask => loss * weight * mask
+a filter of the sampler | weights of the sampler | * weight => * (weight < cap)
 a correction for the sampler that is off | weights of the sampler | rollout_logp, advantages => advantages \
 | cap=2.0 => cap=2.0, rollout_logp=None, correct=False | - rollout_logp => - (rollout_logp if correct else old_logp)
+cispo of TRL | cispo | clip_low, clip_high => high | 1 - clip_low, 1 + clip_high => max=high
+verl's names of values | value | loss(values, old_values => loss(vpreds, values \
+| in (values, old_values => in (vpreds, values
 kl, verl's abs | kl | (d.exp() - d - 1) => d.abs()
 gae without holes | gae | torch.where(keep[:, t], values[:, t], following) => values[:, t]
 gae, returns first | gae | return out, out + values => return out + values, out
@@ -250,9 +284,11 @@ a namespace of inputs | a dictionary of inputs | [" => . | "] => | .get("mask", 
 # name of a broken function | ... | words of what is found
 BROKEN_EDITS = """
 no mask | ppo | loss.sum() / keep.sum() => loss.mean() | all places, padding included
+no mask at all | clipped | (loss * mask).sum() / mask.sum() => loss.mean() | without the mask
 sign, with a mask left at None | ppo | return => return - | mask, eps_low => mask, loss_mask=None, eps_low \
 | sign flipped
 clip side | ppo | torch.maximum => torch.minimum | bound on the wrong side
+no clip | ppo | ratio.clamp(1 - eps_low, 1 + eps_high) => ratio | without a bound
 one bound | ppo | 1 - eps_low, 1 + eps_high => max=1 + eps_high | without its lower bound
 bounds exchanged | clipped | ppo => dapo | eps=0.2 => low=0.2, high=0.3 | - eps, 1 + eps => - high, 1 + low \
 | two bounds exchanged
@@ -267,9 +303,11 @@ in place | ppo | torch.where(keep, advantages, 0.0) => advantages.sub_(advantage
 | changes its caller's advantages
 an empty row counts | gspo | * keep.any(1) => | but for an empty row
 cispo with gradient | cispo | .detach() => | gradient is not
+kl dropped | grpo with KL | beta * kl => 0 * kl | without the KL term
 kl subtracted | grpo with KL | + beta * kl => - beta * kl | KL term subtracted
 a loss's kl upside down | grpo with KL | (ref - logp).exp() - ref + logp => (logp - ref).exp() - logp + ref \
 | policy and reference exchanged in its KL
+kl upside down | kl | d.exp() - d - 1 => (-d).exp() + d - 1 | policy and reference exchanged in its KL
 k3's sign | kl | d.exp() - d - 1 => d.exp() + d - 1 | the sign of k3's linear term flipped
 kl in the advantage, with its gradient | kl in the advantage | .detach() => | gradient is not
 value clip | value | torch.maximum => torch.minimum | the smaller of its two errors
@@ -282,16 +320,23 @@ neighbours | grpo advantage of neighbours | num_generations): => group_ids): | -
 the baseline has its own | rloo \
 | (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1) => rewards.mean(1, keepdim=True) \
 | it computes dr_grpo_advantage
+gamma and lambda | gae | gamma * following => lam * following | gamma and lambda exchanged
 gae over padding | gae | torch.where(keep[:, t], values[:, t], following) => values[:, t] \
 | values, rewards = torch.where(keep, values, 0.0), torch.where(keep, rewards, 0.0) => pass | none of the published
+returns of rewards | gae | out + values => out + rewards | are not advantage + value
 whitened returns | gae | return out, out + values => out = torch.where(keep, (out - out[keep].mean()) / \
 out[keep].std(), 0.0); return out, out + values | computed after whitening
 gae whitened over the padding | gae, whitened after its returns | out[keep] => out | whitened over the padding too
 next values left out | gae with next values | * next_values[:, t] => * 0 | none of the published
+dones that end nothing | gae with dones | (1 - ended) * => | across an episode's end
 a next_done that cuts nothing | gae with dones | (next_done, next_value) => (0.0, next_value) | does not cut next_value
 no bootstrap | gae with a bootstrap | else next_value => else 0 | next_value changes nothing
+bootstrap subtracted | gae with a bootstrap | else next_value => else -next_value | is not what the last step
 a last end that cuts nothing | gae with a bootstrap | - dones[t] => - dones[t] * (t + 1 < len(rewards)) \
 | not cut next_value
+gae across an end | gae with a bootstrap \
+| * (1 - dones[t]) * (after + lam * last) => * (after * (1 - dones[t]) + lam * last) \
+| sum over deltas across an episode's end
 gae with the value after an end | gae with a bootstrap \
 | (1 - dones[t]) * (after + lam * last) => (after + lam * (1 - dones[t]) * last) | the value after an episode's end
 one more value, never read | gae with one more value \
@@ -300,9 +345,12 @@ one more value, never read | gae with one more value \
 sampler never read | weights of the sampler | * weight => | rollout_logp changes nothing
 sampler upside down | weights of the sampler | old_logp - rollout_logp => rollout_logp - old_logp | upside down
 wrong axis | grpo of [T, B] | advantages * => advantages[:, None] * | over the wrong axis
+wrong axis of [B, T] | grpo of [T, B] | eps=0.2): => eps=0.2):  # all [B, T] | its source says [B, T]
 entropy added | an entropy term | - entropy_coef => + entropy_coef | a larger entropy raises the loss
+wrong by default | whitened advantages | + 1e-8) => + 3) | with norm_adv=False it is one
 whitened over the padding | whitened over the mask | advantages[mask > 0] => advantages \
 | whitens its advantages over the padding
+a dataclass, detached | settings of a dataclass | .exp() => .exp().detach() | gradient is not
 scripted, no gradient within the bounds | clipped | def => @torch.jit.script\\ndef | eps=0.2 => eps: float = 0.2 \
 | another gradient in a later call
 another value later | grpo advantage | def => calls = [0]\\ndef \
@@ -420,6 +468,12 @@ def test_a_loss_that_cannot_be_checked_leaves_a_file_unproved(tmp_path, capsys, 
     assert report["sentences"][0].startswith("Not checked") != report["proved"]
 
 
+def test_a_function_that_as_names_and_that_cannot_be_checked_leaves_a_file_unproved(tmp_path, capsys):
+    other = "\n\ndef penalty(logprob, ref_logprob, table):\n    return logprob - ref_logprob\n"
+    report = run(capsys, write(tmp_path, SOUND["masked mean"] + other), "--as", "penalty=k1")[1]
+    assert not report["proved"] and "penalty (it needs table" in report["sentences"][0]
+
+
 def test_a_file_of_a_folder_that_does_not_import_is_not_measured(tmp_path, capsys):
     """Alone it is bad input; dot-folders and installed packages are not entered."""
     write(tmp_path, SOUND["kl"])
@@ -477,3 +531,10 @@ UNKNOWN = {
 def test_a_generic_name_in_an_unknown_form_is_not_judged(tmp_path, capsys, name):
     code, report, _ = run(capsys, write(tmp_path, UNKNOWN[name]))
     assert (code, report["proved"], report["findings"]) == (0, False, [])
+
+
+def test_what_was_not_looked_at_is_said(tmp_path, capsys):
+    code, report, _ = run(capsys, write(tmp_path, HUBER + SOUND["masked mean"] + SOUND["grpo of [T, B]"]))
+    assert code == 0 and "it is not one of the forms known here of value_loss" in report["not_measured"][0]
+    assert not report["proved"] and "Computed, but none of the forms known here: value_loss." in report["sentences"]
+    assert "only if inputs are [T, B]; for [B, T]" in report["sentences"][1]

@@ -22,7 +22,7 @@ from parts.reading.sample_files import reward_weights, trl_row
 from programs.report.curves import thinned
 from programs.report.run_facts import to_repeat
 from programs.report.samples import packed_samples
-from programs.report.sources import Source
+from programs.report.sources import Source, short_names
 
 report = load_script("report")
 DATA = ROOT / "tests" / "data" / "diagnose"
@@ -137,6 +137,12 @@ def test_findings_stand_at_the_top_with_cause_and_remedy(tmp_path):
     assert cause.change in text
     marks = data_in(page, "curve")["runs"][0]["findings"]
     assert {"id": "part_bought", "step": 23, "metric": "reward/mean"} not in marks and marks
+
+
+def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
+    make_run(tmp_path / "run", metrics(12))
+    text = seen(page_of(tmp_path, tmp_path / "run"))
+    assert "The log ends at step 12 of 20; it was last written 0 minutes ago, without a summary.json: it" in text
 
 
 def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
@@ -281,6 +287,14 @@ def test_only_a_page_of_ours_is_replaced(tmp_path, capsys):
     (tmp_path / "page.html").write_text("mine")
     assert report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 2
     assert "is not a page of this program" in capsys.readouterr().err and (tmp_path / "page.html").read_text() == "mine"
+
+
+def test_names_are_the_shortest_that_differ(tmp_path):
+    paths = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
+    for path in paths:
+        path.mkdir(parents=True)
+    assert short_names(paths) == ["a/run", "b/run"] and short_names(paths[:1]) == ["run"]
+    assert short_names([paths[0], paths[0]]) == ["run (1)", "run (2)"]
 
 
 # ------------------------------------------------------------------------------------------------ evaluations
@@ -469,6 +483,11 @@ def test_page_has_curves_of_all_runs_and_no_error(browser, site):
     weights = [0.9 ** (19 - i) for i in range(20)]
     expected = sum(w * y for w, y in zip(weights, raw, strict=True)) / sum(weights)
     assert len(smooth) == 3 and smooth[0] == pytest.approx(expected, rel=1e-4)  # its points have six digits
+    ranges = "curves.charts.filter(c => c.drawn).map(c => c.plot._fullLayout.xaxis.range.map(Math.round))"
+    drag = ActionChains(browser).move_to_element_with_offset(plot, -60, 0).click_and_hold().move_by_offset(100, 3)
+    drag.release().perform()
+    near = wait(browser, f"curves.range && {ranges}", "zoom")
+    assert len(near) > 3 and all(found == near[0] and found[1] - found[0] < 15 for found in near)  # of 20 steps
     assert browser.get_log("browser") == []
 
 
@@ -566,6 +585,17 @@ def test_a_script_that_got_into_the_page_would_not_run(browser, site, tmp_path):
     visit(browser, tmp_path / "broken.html")
     assert browser.execute_script("return window.pwned") is None
     assert sum("Content Security Policy" in entry["message"] for entry in browser.get_log("browser")) >= 2
+
+
+def test_phone_width_and_names_of_controls(browser, site):
+    visit(browser, site, width=390, height=844)
+    open_samples(browser)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    unnamed = (
+        "return [...document.querySelectorAll('button, input, select, summary')].filter(e => e.type !== 'hidden' && "
+        "!e.textContent.trim() && !e.getAttribute('aria-label') && !e.closest('label')?.textContent.trim()).length"
+    )
+    assert browser.execute_script(unnamed) == 0
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ from conftest import (
     load_script,
     run_script,
     save_random_model,
+    write_lines,
 )
 from test_multi_turn_template import ADDER, changed
 
@@ -119,6 +120,8 @@ SETTINGS = {  # flags, those of ppo.py and distillation.py after the page's name
     "ppo --micro_batch 1 --minibatches 2 --critic_warmup_steps 3 --gamma 0.9": PAGES["ppo"],
     "distillation --temperature 0.7 --micro_batch 2": PAGES["distillation"],
     "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0": OF_ACTORS,
+    "--algorithm clip_cov --precision fp16": TURNS | REFERENCE | CRITIC | CLIP | {"advantages_detached"},  # in fp32
+    "--algorithm gdpo --loss cispo --precision bf16 --gradient_checkpointing": TURNS | REFERENCE | CRITIC | GROUPS,
     "--algorithm maxrl --loss kl_cov": TURNS | REFERENCE | CRITIC | CLIP,
     "--algorithm dr_grpo --loss gspo --lora_rank 4": TURNS | REFERENCE | CRITIC,
     "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean": TURNS | CRITIC | GROUPS | CLIP,  # KL in reward
@@ -136,11 +139,11 @@ def test_settings_of_a_trainer(run_checks, settings):
 
 
 LISTED = {  # changes that `new_trainer.py` offers, of those that a check can see: all that fit together at once
-    "ppo cispo monte_carlo": set(),
-    "grpo gspo rloo": set(),
-    "grpo kl token_mean": set(),
+    "ppo cispo monte_carlo lora": set(),
+    "grpo gspo rloo length_cost": set(),
+    "grpo kl token_mean lora": set(),
     "grpo dr_grpo": set(),
-    "distillation forward_kl": set(),
+    "distillation forward_kl lora": set(),
     "distillation where_they_differ": {"advantages_detached"},  # another loss: the definition is not of it
 }
 changes_of = load_script("new_trainer").changes_of
@@ -158,6 +161,7 @@ CLIPPED = "ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)"
 OLD = "policy_loss(logprobs, old, advantages"
 CLIP_FAULTS = {
     "the smaller term": ("torch.maximum(plain, bounded)", "torch.minimum(plain, bounded)"),
+    "no clip": (CLIPPED, "ratio"),
     "low and high exchanged": (CLIPPED, "ratio.clamp(1 - clip_eps_high, 1 + clip_eps_low)"),
     "a bounded log-ratio": (".clamp(-20, 20).exp()", ".clamp(-20, 0).exp()"),
     "old log-probs ignored": (OLD, OLD.replace("old", "logprobs.detach()")),
@@ -273,6 +277,11 @@ def gae(rewards, values, response_mask, gamma, gae_lambda):
 def make_experience(config, models, batch):
     return right(dataclasses.replace(config, kl_coef=-config.kl_coef), models, batch)
 
+# score at the first token: ppo, experience_formula
+def gae(rewards, values, mask, *more):
+    score, first = rewards.sum(1, keepdim=True), mask.int().argmax(1, keepdim=True)
+    return right(torch.zeros_like(rewards).scatter(1, first, score), values, mask, *more)
+
 # whitened over the padding: ppo, experience_formula
 def make_experience(config, models, batch):
     made = right(config, models, batch)
@@ -355,6 +364,15 @@ def test_a_reward_that_raises_fails_its_check_alone(run_checks, tmp_path):
     assert "jsonl:" in (said := rows["reward_answers"]["measured"]) and "ZeroDivisionError" in said
 
 
+def test_plain_prompts_and_equal_rewards(run_checks, tmp_path):
+    data = write_lines(tmp_path / "plain.jsonl", [{"prompt": f"{i}+1=", "answer": f"{i + 1}"} for i in range(1, 30)])
+    (tmp_path / "rewards.py").write_text("def always(completions, **kwargs):\n    return [1.0] * len(completions)\n")
+    checks, always = "template_ends_at_generation reward_answers", f"{tmp_path / 'rewards.py'}:always"
+    code, rows = run_checks(PPO, "--data", data, "--eval_data", data, rewards=[always], only=checks)
+    assert code == 0 and with_status(rows, "n/a") == {"template_ends_at_generation"}, rows
+    assert "warning: all equal" in rows["reward_answers"]["measured"]
+
+
 def test_distillation_is_checked_without_a_reward(run_checks):
     code, rows = run_checks(TEMPLATES / "distillation.py", rewards=[""], only="reward_answers")
     assert code == 0 and rows["reward_answers"]["measured"] == "no reward: nothing is scored", rows
@@ -380,7 +398,10 @@ CORRECT = ["--reward", REWARD]
     [
         ("absent.py", [], "'absent.py', which is not a Python file"),
         (LIBRARY, [], "without Config, load_models, load_rows"),
+        (SCRIPTS / "evaluation.py", [], "try selfcheck.py --contract"),
         (PPO, ["--data", "absent.jsonl"], "'absent.jsonl', which is not a file"),
+        (PPO, ["--batch_size", "7", "--minibatches", "2"], "try --batch_size 8"),
+        (PPO, ["--model", "./absent"], "'./absent', which is not a folder"),
         (PPO, ["--temperatur", "0.5"], "try --temperature"),
         (TEMPLATES / "basic_grpo_training.py", [], "leaves the training to TRL"),
         (TEMPLATES / "grpo.py", ["--partial"], "try `from grpo import *`"),
@@ -611,6 +632,10 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         "turn_mask",
         "[(i, 1, 0, 0.0) for i in added] => [(i, 1, 1, 0.0) for i in added]",
     ),
+    "end token left out": (
+        "turn_mask",
+        "(i, 1, 1, x) for i, x in => (i, 1, int(i not in models.eos_ids), x) for i, x in",
+    ),
     "log-probs of the next token": (
         "turn_mask",
         "zip(ids, logprobs, strict=True)] => zip(ids, logprobs[1:] + logprobs[:1], strict=True)]",
@@ -620,6 +645,11 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         "(ids[: len(ids) - talk.ended]) => (ids[: len(ids) - talk.ended]); "
         "ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]; "
         "logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]",
+    ),
+    "conversation rendered anew": (
+        "turn_ids",
+        "+ said * talk.goes_on => + said * talk.goes_on; talk.tokens = [(i, 1, 0, 0.0) for i in "
+        "render(models.tokenizer, talk.messages)] if talk.goes_on else talk.tokens",
     ),
     "rewards of the conversations in reverse": (
         "turn_rewards",
@@ -640,6 +670,10 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         "turn_state",
         'copy.deepcopy(talk.row["columns"] | {"prompt" => (talk.row["columns"] | {"prompt"',
     ),
+    "messages shared by a group": (
+        "turn_state",
+        "messages=copy.deepcopy(row[ => messages=(row[",
+    ),
     "answers heard by a neighbour": (
         "turn_state",
         'reply = ask(config, talk, "reply", text) => reply = ask(config, talk, "reply", text); '
@@ -654,3 +688,11 @@ def test_planted_fault_of_conversations_is_named(inputs, adapted, fault):
     copy = adapted(PAGE, [edit.split(" => ") for edit in edits])
     found = failed(results(copy, *inputs))
     assert set(found) == {*checks.split()}, found
+
+
+def test_the_command_line_has_them_with_advice(run_checks, adapted):
+    _, *edits = TURN_FAULTS["leaked words of the environment"]
+    copy = adapted(PAGE, [edit.split(" => ") for edit in edits])
+    code, rows = run_checks(copy, "--environment", SECOND_ATTEMPT, rewards=(), only="turn_mask")
+    assert code == 1 and "were not sampled" in rows["turn_mask"]["measured"]
+    assert "tools and environment" in rows["turn_mask"]["try"]
