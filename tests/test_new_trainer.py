@@ -492,7 +492,7 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, ma
 
 def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
     """SKILL.md's table of pages, so that an agent need not list them."""
-    table = (ROOT / "SKILL.md").read_text(encoding="utf-8").partition("| page | defaults | `--change` |")[2]
+    table = (ROOT / "SKILL.md").read_text(encoding="utf-8").partition("| page | defaults | `--change` ")[2]
     rows = [line.strip("|").split("|") for line in table.partition("\n\n")[0].splitlines()[2:]]
     assert {row[0].strip(" `") for row in rows} == {"all", *new.PAGES}
     for name, settings, changes in rows:
