@@ -350,7 +350,7 @@ def test_gae_passes_over_a_completion_to_which_no_reward_applies():
     close(made["returns"][0, -2], 0.5 + 0.5**0.5, 1e-6)  # scaled to variance 1, not moved
 
 
-@pytest.mark.parametrize("name", ["ppo", "grpo", "gdpo"])
+@pytest.mark.parametrize("name", ["ppo", "grpo", "gpg", "gdpo", "reinforce_pp"])
 def test_a_completion_to_which_no_reward_applies_changes_no_gradient(models_of, name):
     """The gradients of policy and critic are those of the batch without it, KL and entropy bonus included."""
     size = 1 if name in ("ppo", "reinforce_pp") else 4
@@ -373,6 +373,12 @@ def test_a_completion_to_which_no_reward_applies_changes_no_gradient(models_of, 
             p.grad = None
     assert relative(found[0][0], found[1][0]) < 1e-5
     close(found[0][1], found[1][1], 1e-5)
+
+
+@pytest.mark.parametrize(("name", "size"), [("grpo", 4), ("gdpo", 4), ("reinforce_pp", 1), ("remax", 1)])
+def test_a_batch_without_any_reward_has_no_advantage(name, size):
+    samples = made_samples([0.0] * 8, [2] * 8, {"a": [None] * 8})
+    assert not experience_of(make_config(advantage=name, group_size=size), samples)[1]["advantages"].any()
 
 
 def test_means_of_scores_are_of_the_completions_that_have_one():
@@ -513,6 +519,19 @@ def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient():
     expected = torch.zeros(mask.shape, dtype=torch.float64)
     expected[2, 3] = -advantages[2, 3] * (logprobs - old)[2].mean().exp()
     close(gradient, expected)
+
+
+@pytest.mark.parametrize("name", [name for name in OUR_LOSSES if name != "clip_cov"])
+def test_the_first_update_of_every_loss_is_that_of_reinforce(name):
+    """At ratio 1 the gradient is -A grad log pi, weighted; a sequence-level loss spreads it evenly over the tokens."""
+    assert sorted(LOSSES) == sorted(OUR_LOSSES) and list(AGGREGATIONS) == OUR_AGGREGATIONS, "one has no oracle here"
+    logprobs, _, advantages, mask = case()
+    piece = {"loss_mask": mask, "rollout_logprobs": logprobs, "advantages": advantages, "chosen": mask}
+    settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": 20.0 if name == "dppo_kl" else 0.0}
+    for aggregation in ("seq_mean_token_mean",) if name == "gmpo" else OUR_AGGREGATIONS:
+        config = make_config(loss=name, aggregation=aggregation, **settings)
+        _, gradient = value_and_gradient(lambda x, c=config: minibatch_loss(c, piece, x), logprobs)
+        close(gradient, -advantages * np.array(weight_oracle(aggregation, LENGTHS, config))[:, None] * mask)
 
 
 @pytest.mark.parametrize("gap", [-40.0, 40.0])
@@ -739,6 +758,23 @@ def test_rloo_advantages_equal_trls(monkeypatch, trl_trainers, parts, kl_coef):
 
 
 @pytest.mark.long
+@given_parts
+def test_gdpo_advantages_are_trls_but_for_the_batch_normalisation(monkeypatch, trl_trainers, parts):
+    """TRL normalises over completions, we (and verl) over tokens: one scale and one shift apart."""
+    how = {"multi_objective_aggregation": "normalize_then_sum"}
+    theirs = trl_experience(monkeypatch, trl_trainers["grpo"], parts, TRL_LENGTHS, **how)["advantages"]
+    config = make_config(advantage="gdpo", advantage_eps=1e-4)
+    batch, made = experience_of(config, made_samples(summed(parts), TRL_LENGTHS, parts))
+    scored = torch.tensor([any(v[i] is not None for v in parts.values()) for i in range(8)])
+    ours = per_row(made["advantages"], batch["response_mask"])
+    assert not ours[~scored].any() and not theirs[~scored].any()
+    x, y = (a[scored].double() - a[scored].double().mean() for a in (theirs, ours))
+    slope = (x * y).sum() / (x * x).sum()
+    assert 0.8 < slope < 1.2
+    close(y, slope * x, 1e-5)
+
+
+@pytest.mark.long
 def test_masked_truncated_completions_equal_trls(monkeypatch, trl_trainers):
     finished = [True, False, True, True, False, True, True, False]
     kept = {"finished": finished, "mask_truncated_completions": True}
@@ -765,6 +801,7 @@ def test_masked_truncated_completions_equal_trls(monkeypatch, trl_trainers):
         ("tis", "token_truncate", None, 1.3),
         ("icepop", "token_mask", 0.6, 1.3),
         ("seq_mask", "sequence_mask", None, 0.9),
+        ("seq_mask", "sequence_mask", 0.6, 3.0),
     ],
 )
 def test_mismatch_weights_equal_trls(monkeypatch, trl_trainers, ours, theirs, low, high):
@@ -786,6 +823,22 @@ def test_mismatch_weights_equal_trls(monkeypatch, trl_trainers, ours, theirs, lo
 
 
 # ------------------------------------------------------------------------------------------------ mismatch
+
+
+@pytest.mark.parametrize("how", ["none", "tis", "icepop", "seq_mask"])
+def test_what_is_logged_of_the_mismatch(how):
+    """Weight before any bound, k3 of KL(sampler || trainer), the share that was cut, and the update's own KL."""
+    logprobs, old, advantages, mask = case()
+    rollout = old + normal(13, *mask.shape, scale=0.5)
+    piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": rollout, "advantages": advantages}
+    measured = policy_terms(make_config(mismatch=how), piece, logprobs)[1]
+    w, ratio = (old - rollout).exp(), (logprobs - old).exp()
+    product = torch.where(mask == 1, w, 1.0).prod(1, keepdim=True).expand_as(w)
+    cut = {"none": w < 0, "tis": w > 2, "icepop": (w < 0.5) | (w > 2), "seq_mask": (product < 0.5) | (product > 2)}
+    expected = {"mismatch/weight_mean": w, "mismatch/kl": w - 1 - w.log(), "mismatch/cut_frac": cut[how]}
+    expected |= {"kl/approx": ratio - 1 - ratio.log(), "policy/ratio_max": ratio}
+    for key, values in expected.items():
+        close(measured[key] * mask, values * mask)
 
 
 def test_the_correction_weighs_the_policy_loss_and_not_the_kl():
@@ -1496,18 +1549,24 @@ def test_an_unknown_name_is_refused(capsys):
     [
         ({"group_size": 1}, "group_size 1; expected several completions"),
         ({"algorithm": "remax", "dynamic_sampling": True}, "--dynamic_sampling with remax"),
+        ({"algorithm": "ppo", "dynamic_sampling": True}, "--dynamic_sampling with gae"),
+        ({"adam_beta2": 1.0}, "below 1"),
+        ({"adam_eps": 0.0}, "more than 0"),
         ({"kl_coef": 0.0, "kl_target": 6.0}, "--kl_target with kl_coef 0"),
         ({"kl_coef": 0.05, "kl_target": 6.0}, "KL in the loss; expected it in the reward"),
         ({"algorithm": "rloo", "kl_target": 6.0, "kl_horizon": 128}, "kl_horizon 128 with batch_size 128"),
         ({"algorithm": "rloo", "kl_estimator": "k3_ratio"}, "k3_ratio in the reward"),
         ({"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward"}, "gdpo with the KL in the reward"),
         ({"algorithm": "maxrl", "overlong_share": 0.2}, "maxrl with a penalty or KL"),
+        ({"algorithm": "maxrl", "missing_eos_penalty": 0.2}, "maxrl with a penalty or KL"),
         ({"algorithm": "maxrl", "kl_coef": 0.1, "kl_in": "reward"}, "maxrl with a penalty or KL"),
         ({"overlong_share": 1.5}, "overlong_share 1.5; expected 0 to 1"),
         ({"dual_clip": 0.5}, "dual_clip 0.5; expected 0 (off) or more than 1"),
         ({"seed": 2**32}, "seed 4294967296; expected less than 2^32"),
         ({"algorithm": "kl_cov", "cov_frac": 1.5}, "expected cov_frac <= 1"),
+        ({"algorithm": "clip_cov", "cov_low": 6.0}, "expected cov_frac <= 1 and cov_low <= cov_high"),
         ({"mismatch_high": 0.9}, "exclude 1"),
+        ({"mismatch_low": 1.1}, "exclude 1"),
         ({"aggregation": "fixed_length"}, "try --norm_length 1024"),
         ({"norm_length": 100}, "norm_length 100 with aggregation seq_mean_token_mean; expected aggregation fixed"),
         ({"critic_warmup_steps": 3}, "critic_warmup_steps 3 with advantage grpo; expected advantage gae"),
@@ -1543,6 +1602,8 @@ def test_the_document_has_every_name_and_names_tests_that_exist():
     text = (ROOT / "references" / "rl_algorithms.md").read_text(encoding="utf-8")
     parts = dict(zip(*[iter(re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:])] * 2, strict=True))
     tables = {"Parts and presets": PRESETS, "Advantages": ADVANTAGES, "Losses": LOSSES, "Aggregations": AGGREGATIONS}
+    tables |= {"KL to the reference": ["k1", "k2", "k3", "k3_ratio"]}
+    tables |= {"Sampler and trainer that disagree": ["auto", "none", "tis", "icepop", "seq_mask"]}
     for title, names in tables.items():
         cells = re.findall(r"^\| (`.*?) \|", parts[title], re.MULTILINE)
         listed = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]

@@ -194,6 +194,7 @@ def test_a_class_that_is_no_environment_is_refused(tmp_path, monkeypatch, change
     ("method", "value", "said"),
     [
         ("reset(self, **row)", "row['none']", "Mine, line 3, on d.jsonl:0: KeyError"),
+        ("reset(self, **row)", "3", "Mine, on d.jsonl:0: .*reset returned 3; expected"),
         ("reply(self, text)", "1 / 0", "Mine, line 5, on d.jsonl:0: ZeroDivision"),
         ("reply(self, text)", "b'No'", ".*reply returned b'No'; expected a string or None"),
         ("get_reward(self)", "float('nan')", ".*get_reward returned nan"),

@@ -128,6 +128,13 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder, made):
         assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1])
 
 
+@pytest.mark.parametrize(("kind", "change"), [("ppo", "lora"), ("multi_turn", "tools")])
+def test_a_page_does_not_leave_out_its_change(kind, change, folder, made):
+    made(kind, "mine.py", "--change", change)
+    line = (folder / "mine.py").read_text().partition("Left out: ")[2].partition(".\n")[0]
+    assert change not in line.lower().split(", ") and "resume" in line.split(", ")
+
+
 def test_settings_of_every_type_become_defaults(tmp_path):
     page = source = new.page_text("ppo")
     given = {"steps": 7, "lr": 3e-5, "chat": False, "eval_data": 'ü "x"\\n.jsonl', "minutes": math.inf}
@@ -202,6 +209,17 @@ def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
     assert names.index("reward") < names.index("Config")
 
 
+def test_a_page_with_its_environment_inside_needs_no_other_file(folder):
+    methods = ("reset(self, **row)", "reply(self, text)", "get_reward(self)")
+    (folder / "game.py").write_text("class Game:\n" + "".join(f"    def {x}:\n        return None\n" for x in methods))
+    source = new.with_file(new.page_text("multi_turn"), "environment", f"{folder}/game.py:Game")
+    (folder / "mine.py").write_text(source)
+    (folder / "game.py").unlink()
+    mine = load_module(folder / "mine.py", "page_with_game")
+    spec = mine.Config(model="", data="").environment
+    assert spec == f"{folder}/mine.py:Game" and mine.load_environment(spec).__name__ == "Game"
+
+
 DATA = "grpo mine.py --model m --reward my.py:reward --data"
 RUN = f"{DATA} train.jsonl --out"
 
@@ -209,6 +227,7 @@ RUN = f"{DATA} train.jsonl --out"
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        ("grpo mine.txt", ["mine.txt", "expected a name ending in .py"]),
         ("grpo my.py", ["my.py, which exists", "--force"]),
         ("grpo no/mine.py", ["no/mine.py", "mkdir -p"]),
         ("grpo mine.py --change dr_grp", ["--change dr_grp", "try dr_grpo"]),
@@ -217,18 +236,23 @@ RUN = f"{DATA} train.jsonl --out"
         ("grpo mine.py --advantage idea.py:placed", ["takes scores by position", "without the /"]),
         ("grpo mine.py --loss idea.py:medan", ["idea.py:medan", "expected one of median, upper"]),
         ("ppo mine.py --advantage idea.py:median", ["without group_advantages", "grpo or multi_turn"]),
+        ("distillation mine.py --loss idea.py:upper", ["without policy_loss", "ppo, grpo or multi_turn"]),
         ("grpo mine.py --model m", ["got --model without --data, --reward"]),
         ("grpo mine.py --inline", ["--inline without"]),
         ("ppo mine.py --inline --reward double.py:gae", ["got gae in double.py", "other names"]),
         (f"{RUN} .", ["--out ., which exists and is not an earlier run"]),
+        ("grpo mine.py --temperature nan", ["got --temperature nan; expected 0.001 or more"]),
+        ("multi_turn mine.py --turn_baseline both", ["--turn_baseline both; expected", "turn or conversation"]),
         ("ppo mine.py --lr=-1", ["got --lr -1.0; expected 0 or more, at most 1"]),
         (f"{RUN} run --metrics_file run/metrics.jsonl", ["got --metrics_file run/metrics.jsonl", "the run's own log"]),
         ("grpo mine.py --hold_out 2", ["--hold_out 2 without a run"]),
         (f"{RUN} run --hold_out 8", ["--hold_out 8 with 8 rows", "none for training"]),
+        (f"{RUN} run --hold_out 2 --eval_data test.jsonl", ["--hold_out 2 beside --eval_data test.jsonl"]),
         ("grpo mine.py --vf_coef 0.1", ["got unknown argument '--vf_coef'; expected a flag of --list"]),
         ("ppo mine.py --resume", ["try ppo_train.py or on_policy_distillation.py"]),
         ("ppo mine.py --lora_rank 8", ["--lora_rank", "--change lora"]),
         (f"{DATA} rows.csv --prompt_column question", ["rows.csv:2: got columns prompt, answer; expected 'question'"]),
+        (f"{DATA} no.csv", ["got --data no.csv, which is not a file"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
         (f"{DATA} empty.jsonl", ["empty.jsonl without rows"]),
         (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns prompt, gold"]),
@@ -468,7 +492,7 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, ma
 
 def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
     """SKILL.md's table of pages, so that an agent need not list them."""
-    table = (ROOT / "SKILL.md").read_text(encoding="utf-8").partition("| page | defaults | `--change` |")[2]
+    table = (ROOT / "SKILL.md").read_text(encoding="utf-8").partition("| page | defaults | `--change` ")[2]
     rows = [line.strip("|").split("|") for line in table.partition("\n\n")[0].splitlines()[2:]]
     assert {row[0].strip(" `") for row in rows} == {"all", *new.PAGES}
     for name, settings, changes in rows:
@@ -486,6 +510,14 @@ def test_what_a_page_would_ignore_is_noted(made):
         ("ppo ppo.py --change cispo monte_carlo --dual_clip 2 --gae_lambda 0.9", ["gae_lambda 0.9", "dual_clip 2.0"]),
     ):
         assert [note.partition(":")[0] for note in made(*flags.split())["notes"]] == noted
+
+
+def test_the_list_names_every_change_and_setting(capsys):
+    assert new.main(["--list"]) == 0
+    told = capsys.readouterr().out
+    for kind in new.PAGES:
+        names = [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]
+        assert [name for name in names if f"    --{name}" not in told] == []
 
 
 def test_the_time_of_the_check_is_counted_in_minutes():

@@ -50,6 +50,8 @@ infinite = lambda logprobs: logprobs / 0
 lost = lambda logprobs: logprobs.detach()
 placed = lambda scores, /: scores
 needs = lambda scores, values: scores
+number = lambda scores: 1.0
+THING = 3
 '''
 SIZES = [*FEW, "--steps=2", "--batch_size=16", "--max_new_tokens=8", "--plot_every=0", "--eval_every=0"]
 SIZES += ["--save_every=0"]
@@ -164,6 +166,9 @@ def test_they_are_entered_by_their_spec(idea):
         ("advantage", "needs", "which needs values; expected parameters among scores, groups, rewards, mask, config"),
         ("advantage", "placed", "idea.py:placed', which takes scores by position; try it without the /"),
         ("advantage", "none", "idea.py has no function 'none'"),
+        ("advantage", "THING", "idea.py has no function 'THING'"),
+        ("advantage", "number", "got float from advantage idea.py:number; expected a tensor"),
+        ("loss", "centred", "which needs scores, groups; expected parameters among logprobs, old_logprobs"),
         ("loss", "lost", "got a loss without a gradient from idea.py:lost"),
     ],
 )

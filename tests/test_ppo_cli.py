@@ -332,13 +332,16 @@ OF_STEP_0 = {"config.json": '{"output_dir": "run", "lr": 1.0}', "metrics.jsonl":
     [
         (OF_STEP_0, True),
         (OF_STEP_0 | {"checkpoints/.step-000001.tmp/state.json": "{}"}, True),
+        (OF_STEP_0 | {"checkpoints/step-000000/state.json": "{}"}, True),
         (OF_STEP_0 | {"rounds/round-000/.held_out.tmp": "{"}, True),
         (OF_STEP_0 | {"rounds/round-000/measure.json": "{}"}, False),
         (OF_STEP_0 | {"checkpoints/step-000001/state.json": "{}"}, False),
+        (OF_STEP_0 | {"checkpoints/checkpoint-20/trainer_state.json": "{}"}, False),
         (OF_STEP_0 | {"metrics.jsonl": OF_STEP_0["metrics.jsonl"] + '{"step": 1, "rew'}, False),
         (OF_STEP_0 | {"metrics.jsonl": '{"loss": 1.5}\n'}, False),  # of another program
         (OF_STEP_0 | {"final/config.json": "{}"}, False),
         ({"config.json": '{"model_type": "llama"}', "model.safetensors": ""}, False),
+        ({"config.json": "{"}, False),
         ({"config.json": "[]"}, False),
     ],
 )
@@ -361,6 +364,7 @@ def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path
     [
         ("train.jsonl", "warning: got --resume with a changed {}: prompts are taken from the new rows by number"),
         ("test.jsonl", "warning: got --resume with a changed {}: held-out figures from now on come from other rows"),
+        ("own.py", "warning: got --resume with a changed {}: earlier steps ran with another one"),
         ("run/versions.json", "warning: got --resume with a changed torch: earlier steps ran with another one"),
         ("run/metrics.jsonl", ""),
     ],
@@ -368,11 +372,11 @@ def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path
 def test_files_and_versions_that_changed_are_told_on_resume(tmp_path, capsys, monkeypatch, changed, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run" / "checkpoints" / "step-000001").mkdir(parents=True)
-    for name in ("train.jsonl", "test.jsonl", "run/metrics.jsonl"):
+    for name in ("train.jsonl", "test.jsonl", "own.py", "run/metrics.jsonl"):
         (tmp_path / name).write_text("{}\n")
     ppo = load_script("ppo_train")
     files = {"data": "train.jsonl", "eval_data": "test.jsonl", "metrics_file": "run/metrics.jsonl"}
-    config = ppo.Config(output_dir="run", resume=True, **files)
+    config = ppo.Config(output_dir="run", reward=["own.py:f*0.5"], resume=True, **files)
     ppo.write_settings(config)
     path = tmp_path / changed
     path.write_text(path.read_text().replace("{}", "{} ").replace(f'"torch": "{torch.__version__}"', '"torch": "0.9"'))
@@ -385,8 +389,8 @@ def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys):
     """By hand: half of the way, and (1 + cos 45 degrees) / 2."""
     (tmp_path / "checkpoints" / "step-000025").mkdir(parents=True)
     ppo = load_script("ppo_train")
-    for schedule, told in (("cosine", True), ("constant", False)):
-        config = ppo.Config(output_dir=str(tmp_path), resume=True, steps=100, lr_schedule=schedule)
+    for schedule, steps, told in (("cosine", 100, True), ("constant", 100, False), ("cosine", 50, False)):
+        config = ppo.Config(output_dir=str(tmp_path), resume=True, steps=steps, lr_schedule=schedule)
         (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config) | {"steps": 50}))
         assert ppo.find_checkpoint(config).name == "step-000025"
         assert ("learning rate of step 26 is 0.854 of its peak, not 0.5" in capsys.readouterr().err) is told
@@ -451,19 +455,25 @@ BAD_INPUT = {
     "data too deep": (["--data=", file_with("rows.jsonl", "[" * 100_000)], ["rows.jsonl"]),
     "data that the template refuses": (["--model=", strict_template], ["jsonl:1", "No user role here"]),
     "data of one long prompt": (["--data=", file_with("rows.jsonl", json.dumps({"prompt": "x" * 2000}))], ["1 of 1"]),
+    "data prompt a number": (["--data=", file_with("rows.jsonl", '{"prompt": 3}\n')], ["jsonl:1", "messages"]),
+    "reward weight": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*x")], ["'x'"]),
+    "reward weight nan": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*nan")], ["nan"]),
     "reward file absent": (["--reward=", "nowhere.py:f"], ["nowhere.py", "FILE.py:function"]),
     "reward function absent": (["--reward=", file_with("r.py", "def mine(): 1\n", ":f")], ["no function 'f'", "mine"]),
     "reward import": (["--reward=", file_with("r.py", "import nothing_like_it\n", ":f")], ["ModuleNotFoundError"]),
     "reward needs a column": (["--reward=", file_with("r.py", "def f(gold): 1\n", ":f")], ["'gold'", "answer"]),
     "config absent": (["--config=", "nowhere.yaml"], ["nowhere.yaml"]),
     "flag unknown": (["--batchsize=", "8"], ["--batchsize", "try --batch_size"]),
+    "flag abbreviated": (["--batch=", "8"], ["--batch"]),
     "flag without a number": (["--steps=", "many"], ["--steps", "many"]),
+    "steps 0": (["--steps=", "0"], ["got steps 0", "expected"]),
     "temperature 0": (["--temperature=", "0"], ["got temperature 0", "expected"]),
     "minibatches": (["--minibatches=", "3"], ["group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"]),
     "4 bit merged": (["--load_in_4bit=", "true", "--lora_rank=4", "--merge_lora"], ["got --merge_lora", "try merging"]),
     "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),
     "tracker unknown": (["--report_to=", "mlflow"], ["mlflow", "expected wandb"]),
     "lr nan": (["--lr=", "nan"], ["got lr nan", "expected"]),
+    "device of another kind": (["--device=", "tpu"], ["tpu", "try --device cpu"]),
     "device": (["--device=", "cuda:77"], ["cuda:77", "try --device cpu"]),
     "context": (["--max_new_tokens=", "1020"], ["1020", "1024", "try a lower --max_new_tokens"]),
 }

@@ -1,6 +1,8 @@
 """PPO and the algorithms without a critic on conversations: only what was sampled trains; runs bear what goes wrong."""
 
+import itertools
 import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +12,7 @@ from chat_tokenizers import chat_tokenizer, end_ids
 from conftest import FEW, SECOND_ATTEMPT, save_random_model
 
 from parts.environments.play_setup import load_with_reward, make_play_setup
-from parts.learning.advantages import advantages_of
+from parts.learning.advantages import ADVANTAGES, advantages_by_turn, advantages_of
 from parts.networks.batches import collate
 from programs.ppo_train.models import load_models
 from programs.ppo_train.rollout import converse
@@ -130,6 +132,34 @@ def test_a_baseline_by_turn_compares_with_those_that_reached_it():
         assert row.tolist() == pytest.approx([*values, *[0] * (5 - len(values))], abs=1e-6)
 
 
+@pytest.mark.parametrize(("baseline", "factor"), [("conversation", 1.0), ("turn", 1 - 0.7**2)])
+def test_what_each_baseline_is_unbiased_for(baseline, factor):
+    """All outcomes of a group of three: 1 for a right first answer (p), 0.5 for a right second (q), else 0.
+
+    The expected policy gradient of the first answer is the return's; that of the second is too, but with a baseline by
+    turn it is smaller by the chance that another conversation of the group reached it.
+    """
+    p, q = 0.7, 0.4
+    config = Config(algorithm="rloo", environment="x", turn_baseline=baseline, group_size=3)
+    outcomes = [  # chance, return, answers, score function of the first and of the second
+        (p, 1.0, [1, 0], 1 / p, 0.0),
+        ((1 - p) * q, 0.5, [1, 2], -1 / (1 - p), 1 / q),
+        ((1 - p) * (1 - q), 0.0, [1, 2], -1 / (1 - p), -1 / (1 - q)),
+    ]
+    found = np.zeros(2)
+    for group in itertools.product(outcomes, repeat=3):
+        chances, scores, numbers, *slopes = zip(*group, strict=True)
+        known = {"scores": torch.tensor(scores, dtype=torch.float64), "groups": torch.zeros(3, dtype=torch.long)}
+        numbers = torch.tensor(numbers)
+        if baseline == "turn":
+            advantages = advantages_by_turn(config, known, numbers).double()
+        else:
+            advantages = ADVANTAGES["rloo"](config=config, **known)[:, None] * (numbers > 0)
+        found += math.prod(chances) * (advantages.numpy() * np.array(slopes).T).mean(0)
+    # the return is p + (1 - p) q / 2
+    assert found.tolist() == pytest.approx([1 - q / 2, factor * (1 - p) / 2], abs=1e-6)
+
+
 # ------------------------------------------------------------------------------------------------ conversations
 
 TOOLS = '''
@@ -152,6 +182,20 @@ class Silent:
 
     def reply(self, text):
         return "And?"
+
+
+class Faulty:
+    heard = 0
+
+    def reset(self, **row):
+        pass
+
+    def reply(self, text):
+        Faulty.heard += 1
+        return self.nothing if Faulty.heard > 16 else None  # in the second step
+
+    def get_reward(self):
+        return 1.0
 '''
 
 
@@ -243,6 +287,8 @@ def test_reward_functions_see_the_conversation_and_add_to_the_environments_score
 SMALL = [*FEW, "--max_turns=2", "--batch_size=16", "--max_new_tokens=24", "--max_prompt_tokens=32"]
 REFUSED = [
     (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 24"),
+    (["--max_turns=100"], "at most the model's 1024"),
+    (["--environment=nothing.py:X"], "no file 'nothing.py'"),
     (["--tool_format=hermes"], "environment without tools"),
     (["--environment={file}:Silent"], "got no get_reward and no --reward"),
     (["--environment={file}:Tools"], "got a chat template that shows no|does not show the tools"),
@@ -258,3 +304,11 @@ def test_what_cannot_be_is_refused_before_the_first_step(ppo, tmp_path, file, ca
     error = capsys.readouterr().err
     assert any(text in error for text in part.split("|")), error
     assert "Traceback" not in error and not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_bug_of_the_environment_stops_the_run_with_its_place_and_a_checkpoint(ppo, tmp_path, file, capsys):
+    flags = ["--steps=2", "--eval_data=", "--save_every=0", "--plot_every=0", f"--output_dir={tmp_path / 'run'}"]
+    assert ppo.main([*SMALL, *flags, f"--environment={file}:Faulty"]) == 3
+    error, line = capsys.readouterr().err, 1 + TOOLS.split("self.nothing")[0].count("\n")
+    assert f"own.py:{line}" in error and "AttributeError" in error and ".jsonl:" in error and "prompt '" in error
+    assert (tmp_path / "run" / "checkpoints" / "step-000001").is_dir()

@@ -144,10 +144,13 @@ def test_a_pad_token_that_is_the_end_token_changes_nothing(ppo, setup):
 
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
-def test_micro_batches_do_not_change_the_gradient(ppo, setup, critic):
+def test_micro_batches_change_neither_experience_nor_gradient(ppo, setup, critic):
     config, models = setup(critic=critic, entropy_coef=0.02)
     randomize_head(models.critic)
-    batch = off_policy(experience(ppo, config, models))
+    made = experience(ppo, config, models)
+    for name, x in experience(ppo, dataclasses.replace(config, micro_batch_tokens=30), models).items():
+        torch.testing.assert_close(x, made[name], rtol=1e-5, atol=1e-5, msg=name)
+    batch = off_policy(made)
     whole, sums = gradients(ppo, dataclasses.replace(config, micro_batch_tokens=10**6), models, batch)
     for budget in (1, 60):
         pieces = dataclasses.replace(config, micro_batch_tokens=budget)
@@ -156,6 +159,9 @@ def test_micro_batches_do_not_change_the_gradient(ppo, setup, critic):
         for mine, expected in zip(got, whole, strict=True):
             assert relative(mine, expected) < 1e-6
         torch.testing.assert_close(got_sums, sums, rtol=1e-5, atol=1e-6)
+    if critic == "separate":
+        heavier, _ = gradients(ppo, dataclasses.replace(config, vf_coef=3 * config.vf_coef), models, batch)
+        assert relative(heavier[0], whole[0]) < 1e-6 and relative(heavier[1], 3 * whole[1]) < 1e-6
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import peft
 import pytest
@@ -11,7 +12,7 @@ from conftest import FEW, load_script, read_lines, save_random_model, write_line
 
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError
-from parts.networks.adapters import adapter_settings, load_pretrained
+from parts.networks.adapters import adapter_settings, add_lora, load_pretrained
 from parts.networks.tokenizers import read_tokenizer
 from parts.sampling.saved_models import load_plainly
 
@@ -59,7 +60,7 @@ def logits(folder):
         return load(folder)(input_ids=torch.tensor([[4, 22, 16, 22, 34, 2, 5]])).logits
 
 
-@pytest.mark.parametrize("family", ["qwen2", "gemma3", "gpt2", "phi3"])
+@pytest.mark.parametrize("family", ["qwen2", "gemma2", "gemma3", "gpt2", "gpt_neox", "mistral", "phi3"])
 def test_two_steps(two_steps, tmp_path, family):
     source = save_random_model(family, tmp_path / family)
     lines, folder = two_steps(source)
@@ -86,6 +87,18 @@ def test_lora(two_steps, tmp_path):
     assert all(x.abs().max() > 0 for x in critic.values()), "LoRA's B and the head start at 0"
 
 
+@pytest.mark.parametrize(("kind", "experts"), [("GptOss", False), ("Qwen3Moe", True)])
+def test_experts_without_adapters_are_said(capsys, kind, experts):
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 8, "head_dim": 4}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_experts_per_tok": 1}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **heads)
+    config.num_local_experts = config.num_experts = 2
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    network = add_lora(model, SimpleNamespace(lora_rank=2, lora_alpha=0))
+    assert experts == any(p.requires_grad and ".experts." in name for name, p in network.named_parameters())
+    assert experts != ("LoRA does not adapt the experts of GptOssForCausalLM" in capsys.readouterr().err)
+
+
 def test_a_model_without_a_chat_template_and_without_a_pad_token(two_steps, tmp_path, capsys):
     _, folder = two_steps(save_random_model("gpt2", tmp_path / "gpt2", chat_template=False, pad=False))
     assert "no chat template" in capsys.readouterr().err
@@ -102,11 +115,20 @@ def test_a_critic_of_another_family(two_steps, tmp_path):
     two_steps(save_random_model("llama", tmp_path / "llama"), f"--critic_model={critic}")
 
 
+def with_token(folder: Path, **added) -> str:
+    """A random model whose tokenizer alone knows one more token."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(save_random_model("llama", folder))
+    tokenizer.add_special_tokens(added)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_pad_token_without_embedding_is_not_used(two_steps, tmp_path):
+    two_steps(with_token(tmp_path / "llama", pad_token="<padding>"))
+
+
 def test_a_token_without_embedding_is_told_before_sampling(ppo, tmp_path, capsys):
-    model = save_random_model("llama", tmp_path / "llama")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<sum>"]})
-    tokenizer.save_pretrained(model)
+    model = with_token(tmp_path / "llama", additional_special_tokens=["<sum>"])
     (tmp_path / "data.jsonl").write_text('{"prompt": "<sum>1+1="}\n' * 4)
     (tmp_path / "rewards.py").write_text(REWARD)
     flags = [f"--model={model}", f"--data={tmp_path / 'data.jsonl'}", f"--reward={tmp_path / 'rewards.py'}:vowels"]
@@ -208,6 +230,7 @@ def test_logits_that_are_not_finite_are_told(damaged, ppo, tmp_path, capsys):
     ("files", "model"),
     [
         (("checkpoints/step-000001/policy", "checkpoints/step-000002/policy"), "checkpoints/step-000002/policy"),
+        (("checkpoints/step-000001/policy", "final"), "final"),
         (("checkpoint-9", "checkpoint-10"), "checkpoint-10"),
         (("snapshots/0c1d",), "snapshots/0c1d"),  # the hub's cache
     ],
@@ -216,6 +239,8 @@ def test_the_folder_of_a_run_is_told(tmp_path, files, model):
     for file in files:
         (tmp_path / file).mkdir(parents=True)
         (tmp_path / file / "config.json").write_text('{"model_type": "llama"}')
+    if files[0].startswith("checkpoints"):
+        (tmp_path / "config.json").write_text('{"output_dir": "x"}')  # a run's own settings
     with pytest.raises(UserError) as error:
         adapter_settings(str(tmp_path))
     assert str(error.value).endswith(f"try {tmp_path / model}")
@@ -230,7 +255,7 @@ def test_code_of_a_model_is_refused_without_a_question(tmp_path):
         adapter_settings(str(folder))
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "adapter_model.safetensors"])
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "adapter_model.safetensors"])
 def test_a_pointer_of_git_lfs_is_told(tmp_path, file):
     folder = Path(save_random_model("llama", tmp_path / "cloned"))
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"

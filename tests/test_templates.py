@@ -346,6 +346,17 @@ def test_a_number_out_of_range_ends_a_run_before_it_begins(kind):
         page, config = page_config(kind, **{name: int(text) if text.removeprefix("-").isdecimal() else float(text)})
         with pytest.raises(SystemExit, match=f"error: got --{name} {text}; expected .* or more"):
             page.train(config)
+    if kind == "ppo":  # these have a meaning at 0 and at infinity
+        zeros = dict.fromkeys(("lr", "critic_lr", "kl_coef", "dual_clip", "value_clip", "minutes"), 0.0)
+        page, config = page_config(kind, **zeros, seed=0, critic_warmup_steps=0, chat=False, clip_eps_high=math.inf)
+        page.check_settings(config)
+
+
+@pytest.mark.parametrize(("name", "value"), [("turn_baseline", "both"), ("group_size", 1)])
+def test_a_baseline_of_turns_needs_a_group_and_a_known_name(name, value, tmp_path):
+    mine = changed("multi_turn", "turn_baseline", tmp_path)
+    with pytest.raises(SystemExit, match=f"--{name} {value}.* expected 2 or more, and turn or conversation"):
+        mine.check_settings(mine.Config(model="", data="", environment="", **{name: value}))
 
 
 def test_a_column_named_step_does_not_replace_the_steps_number(folder):
@@ -455,6 +466,17 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
     for refused in (its_model, run(name, folder)):
         assert refused.returncode == 1 and "not an earlier run, or the model's folder" in refused.stderr
     assert not (folder / "out.2").exists() and (out / "model.safetensors").is_file()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["ppo", "grpo"])
+def test_a_reward_that_fell_is_said_at_the_end(name, folder, train, capsys):
+    rule = "calls = []\n\n\ndef paid(completions, **kwargs):\n    calls.append(1)\n    return [{}] * len(completions)\n"
+    for worth, told in (("1 / len(calls) ** 4", True), ("1.0", False)):
+        (folder / "fell.py").write_text(rule.format(worth))
+        train(name, "--reward", "fell.py:paid", "--steps", "3", "--max_new_tokens", "4")
+        said = "warning: the reward fell from 1.000 to 0.012; try a lower --lr"
+        assert (said in capsys.readouterr().out) is told
 
 
 def test_distillation_measures_the_reverse_kl_of_held_out_prompts(tmp_path):

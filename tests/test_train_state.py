@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import ROOT, script_env
+from conftest import FEW, ROOT, load_script, script_env
 
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.messages import UserError
@@ -177,3 +177,15 @@ def test_a_long_phase_says_how_far_it_is_and_what_is_left(monkeypatch):
     step.end()
     lines = ["update: completion 20 of 80, about 15 min left", "update: completion 80 of 80, about 0 min left"]
     assert shown == [*lines, ""]
+
+
+def test_every_phase_of_a_step_counts_to_its_end(tmp_path, monkeypatch, capsys):
+    ppo = load_script("ppo_train")
+    monkeypatch.setattr(ppo, "SHOWN_EVERY_S", 0.0)
+    monkeypatch.setattr(ppo, "quiet_environment", lambda *_: None)
+    flags = [*FEW, "--steps=1", "--batch_size=8", "--ppo_epochs=2", "--max_new_tokens=4", "--micro_batch_tokens=64"]
+    assert ppo.main([*flags, "--eval_every=0", "--plot_every=0", f"--output_dir={tmp_path / 'run'}"]) == 0
+    shown = capsys.readouterr().err
+    for last in ("sampling: batch 1 of 1, token 4 of 4", "completion 8 of 8", "update: completion 16 of 16"):
+        assert last in shown
+    assert ppo.LONG_STEP.write is None

@@ -1,5 +1,6 @@
 """Rules that all trainers share: rows that count, AdamW, precision and device, files, learning rates."""
 
+import itertools
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from conftest import EVAL_DATA, FEW, ROOT, TINY_LM, TRAIN_DATA, load_script, rea
 from safetensors import SafetensorError
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from parts.foundation.bundle import has_embedded_prompts
 
@@ -61,7 +63,23 @@ def test_adamw_moves_small_gradients_as_far_as_torch_does():
         torch.testing.assert_close(weight.weight, expected, rtol=0, atol=1e-7)
 
 
+def test_trl_has_the_same_epsilon_and_beta(tmp_path):
+    args = grpo.trl_config(grpo.fill_in(grpo.Config(use_cpu=True, output_dir=str(tmp_path)), 4e5), 1)
+    assert (args.adam_epsilon, args.adam_beta2) == (1e-8, 0.999) == (ppo.Config().adam_eps, ppo.Config().adam_beta2)
+
+
 # ------------------------------------------------------------------------------------------------ learning rates
+
+
+def test_learning_rates_by_role_and_size():
+    for role, rates in {  # of all weights and of LoRA, from 50M parameters on; of both below
+        "policy": [1e-6, 1e-5, 2e-4, 2e-4],
+        "critic": [1e-5, 1e-5, 1e-3, 1e-3],
+        "student": [1e-5, 1e-4, 1e-3, 1e-3],
+        "trl_policy": [1e-6, 1e-5, 5e-4, 5e-3],
+    }.items():
+        cases = itertools.product((5e7, 4.9e7), (False, True))
+        assert [ppo.default_learning_rate(role, *case) for case in cases] == rates, role
 
 
 def test_every_trainer_takes_the_rule():
@@ -188,6 +206,21 @@ def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask
 # ------------------------------------------------------------------------------------------------ selfcheck
 
 
+def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
+    """With recomputation only its layers are in train mode; a Dropout-like module stays in eval mode."""
+    trainer, seen = load_script("selfcheck").ScriptsTrainer(ppo), set()
+    trainer.config = ppo.Config(gradient_checkpointing=True, batch_size=4, max_new_tokens=4)
+    trainer.models = models = ppo.load_models(trainer.config, CPU)
+    modules = [*models.policy.modules(), *models.critic.backbone.modules()]
+
+    def look(*_) -> None:
+        seen.update((isinstance(module, GradientCheckpointingLayer), module.training) for module in modules)
+
+    monkeypatch.setattr(ppo, "accumulate_gradients", look)
+    trainer.gradients({})
+    assert seen == {(True, True), (False, False)} and not any(module.training for module in modules)
+
+
 @pytest.mark.parametrize("name", ["ppo_train", "verl_train", "selfcheck"])
 def test_data_without_a_reward_are_refused_in_the_same_words(name, tmp_path, capsys):
     (tmp_path / "own.jsonl").write_text('{"prompt": "Name a colour.", "answer": "red"}\n' * 8)
@@ -204,6 +237,7 @@ def test_data_without_a_reward_are_refused_in_the_same_words(name, tmp_path, cap
     [
         (TRAIN_DATA.read_text().splitlines()[5], True),
         ('{"prompt": "What is 3 + 4?"}', False),
+        ('["prompt"]', False),
         ("prompt,answer", False),
     ],
 )
@@ -250,6 +284,9 @@ def test_other_errors_are_not_taken_for_a_full_disk(tmp_path):
 
 
 WRITERS = {  # of each way to write: where root, too, can write nothing
+    "create_reward_template": ["--task", "math", "--output", "/proc/x.py"],
+    "new_notebook": ["--output", "/proc/x.ipynb"],
+    "verl_train": ["--print", *FEW, "--output_dir", "/proc/x"],
     "data_loader": [str(EVAL_DATA), "--out", "/proc/x.jsonl"],
     "generate_dockerfile": ["--output", "/proc/x"],
     "new_trainer": ["grpo", "/proc/x.py"],
