@@ -9,6 +9,8 @@ from conftest import ROOT, script_command, script_env
 COMMANDS = {
     "math_grader 3 3": 0,
     "selfcheck --contract": 0,
+    f"diagnose {ROOT / 'tests/data/diagnose/grpo_hack'}": 1,
+    "ppo_train --steps 1 --batch_size 8 --max_new_tokens 2 --eval_rows 4 --output_dir trained": 0,
     "sandbox --code f.py --tests tests.py": 1,
 }
 

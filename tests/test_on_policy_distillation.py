@@ -261,12 +261,18 @@ def test_chunks_micro_batches_and_padding_change_nothing(setup, settings):
     assert relative(gradients(checkpointed, models, batch)[0], whole) < 2e-6
 
 
-def test_a_sampled_row_that_the_teacher_does_not_have_is_not_in_the_loss(setup, folder, tmp_path):
+def test_a_wider_teacher_is_compared_on_shared_rows_and_a_row_it_lacks_is_not_in_the_loss(setup, folder, tmp_path):
+    """Models of one family pad their embeddings to different sizes; the tokenizer's tokens are what they share."""
     model = AutoModelForCausalLM.from_pretrained(folder("llama"))
     model.resize_token_embeddings(320)
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path)
-    narrow = dataclasses.replace(setup()[0], model=str(tmp_path))
+    config, models = setup()
+    wide = dataclasses.replace(config, teacher=str(tmp_path))
+    cases = ((config, models), (wide, od.load_models(wide, CPU)))
+    found = [gradients(c, m, od.make_experience(c, m, made_up_samples(m), 1.0))[0] for c, m in cases]
+    assert cases[1][1].teacher.width == 262 and relative(*found) < 1e-6
+    narrow = dataclasses.replace(config, model=str(tmp_path))
     student = od.load_models(narrow, CPU)
     samples = made_up_samples(student)
     samples[1]["response_ids"][2] = 300
@@ -429,6 +435,8 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
     assert {"eval/overlap", "eval/accuracy"} <= {*rows[-1]}
     summary = json.loads((out / "summary.json").read_text())
     assert summary["reverse_kl_after"] == pytest.approx(rows[-1]["eval/reverse_kl"], rel=1e-6)
+    interval = [rows[-1][f"eval/reverse_kl_{end}"] for end in ("low", "high")]
+    assert summary["reverse_kl_interval_after"] == pytest.approx(interval, rel=1e-6)
     assert re.search(r"held-out reverse KL \S+ \(\S+ to \S+\) -> \S+ \(\S+ to \S+\), ", capsys.readouterr().out)
     assert {row["kind"] for row in read_lines(out / "samples.jsonl")} == {"eval", "train"}
     assert AutoModelForCausalLM.from_pretrained(out / "final").config.vocab_size == 262
@@ -534,6 +542,9 @@ URL = "http://127.0.0.1:9/v1"
     [
         ("--objective policy_gradient --kl_top_k 3", "--kl_top_k with policy_gradient"),
         ("--discount 0.5", "--discount with reverse_kl"),
+        ("--beta 0.2", "--objective jsd"),
+        ("--top_k_of student", "--kl_top_k 32"),
+        ("--group_size 3", "whole groups"),
         ("--objective jsd --beta 1.5", "at most 1"),
         ("--reward_coef 1", "--group_size 8"),
         ("--minibatches 3", "try --batch_size 9"),
