@@ -43,6 +43,7 @@ def config(value: str) -> BaseConfig:
     [
         ("0::/pod/job\n", {"pod/cpu.max": "150000 100000\n", "pod/job/cpu.max": "max 100000\n"}, 2),
         ("0::/pod\n", {"pod/cpu.max": "50000 100000\n"}, 1),
+        ("3:cpu:/job\n", {"cpu/job/cpu.cfs_quota_us": "-1", "cpu/job/cpu.cfs_period_us": "9"}, 8),
         ("3:cpu,cpuacct:/job\n", {"cpu,cpuacct/cpu.cfs_quota_us": "300", "cpu,cpuacct/cpu.cfs_period_us": "100"}, 3),
         ("4:memory:/job\n", {"memory/job/cpu.max": "1 1"}, 8),
     ],

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from transformers import AutoTokenizer
 
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.messages import UserError, say_once
-from parts.foundation.processes import start_processes
+from parts.foundation.processes import note_long_step, start_processes
 from parts.networks.cache_probe import groups_gap, load_sampler
 from parts.networks.faster_layers import foldable_layers
 from parts.networks.key_cache import wide_product
@@ -25,6 +26,8 @@ from parts.networks.models import settle_precision
 from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
+from programs.warm_start.settings import Config as WarmStart
+from programs.warm_start.workshop import Teacher
 
 CPU = torch.device("cpu")
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11]] * 4
@@ -153,12 +156,33 @@ def test_a_step_left_before_its_update_is_done_again_exactly(tmp_path):
     assert all(torch.equal(x, weights[1][name]) for name, x in weights[0].items())
 
 
+def test_a_step_longer_than_torchruns_patience_is_said(monkeypatch, capsys):
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert not note_long_step(45)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert not note_long_step(29) and note_long_step(45)
+    assert "a step takes 45 s" in (said := capsys.readouterr().err) and "--shutdown_timeout 90" in said
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "120")
+    assert not note_long_step(45)
+
+
 # ------------------------------------------------------------------------------------------------ precision
+
+
+def test_a_teacher_that_only_samples_is_frozen_in_the_precision_of_the_run():
+    config = WarmStart(teacher=str(TINY_LM), precision="bf16", device="cpu")
+    shop = SimpleNamespace(config=config, device=CPU, rows=[{"prompt": "1+1=", "columns": {}}], release=lambda: None)
+    policy = Teacher(shop).models.policy
+    assert not any(p.requires_grad for p in policy.parameters())
+    assert {m.weight.dtype for m in policy.model.layers.modules() if isinstance(m, torch.nn.Linear)} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize(
     ("precision", "device", "able", "warned"),
-    [("fp16", "cpu", False, True), ("bf16", "cpu", True, False), ("auto", "cpu", False, False)],
+    [
+        *(("bf16", "cpu", False, True), ("fp16", "cpu", False, True)),
+        *(("bf16", "cpu", True, False), ("auto", "cpu", False, False)),
+    ],
 )
 def test_a_precision_that_a_cpu_emulates_is_said_to_be_slow(precision, device, able, warned, monkeypatch, capsys):
     for name in ("bf16", "fp16"):

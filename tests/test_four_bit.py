@@ -80,6 +80,7 @@ RUNS = {  # name: (script, further flags, those of the packed run, those of the 
         *(od, ["--model={student}", LORA[1]]),
         *([f"--teacher={TINY_LM}", "--teacher_in_4bit"], ["--teacher={rounded}"]),
     ),
+    "a student": (od, ["--teacher={student}"], [f"--model={TINY_LM}", *LORA], ["--model={rounded}", LORA[1]]),
 }
 
 
@@ -113,17 +114,18 @@ def test_packed_weights_stay_packed(tmp_path):
         ppo.load_models(ppo.Config(**{**vars(config), "critic_model": small}), CPU)
 
 
-def test_a_teacher_in_4_bits_is_the_teacher_of_the_rounded_weights(rounded):
+@pytest.mark.parametrize(("precision", "near"), [("fp32", 1e-4), ("bf16", 0.3)])
+def test_a_teacher_in_4_bits_is_the_teacher_of_the_rounded_weights(rounded, precision, near):
     ids = torch.arange(12)[None] + 40
     piece = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "response_mask": (ids > 40).long()}
     found = []
     for teacher, packed in ((str(TINY_LM), True), (rounded, False)):
-        config = od.Config(model=str(TINY_LM), teacher=teacher, teacher_in_4bit=packed, teacher_precision="fp32")
+        config = od.Config(model=str(TINY_LM), teacher=teacher, teacher_in_4bit=packed, teacher_precision=precision)
         local = od.load_models(config, CPU).teacher
         kinds = {p.dtype for n, p in local.model.named_parameters() if "proj" in n}
-        assert kinds == {torch.uint8 if packed else torch.float32}
+        assert kinds == {torch.uint8 if packed else {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]}
         found.append(local.logprobs(local.states(piece)[0]))
-    torch.testing.assert_close(*found, rtol=0, atol=1e-4)
+    torch.testing.assert_close(*found, rtol=0, atol=near)
 
 
 @pytest.mark.long

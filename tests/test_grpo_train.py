@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import types
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -122,6 +123,28 @@ def test_flags_reach_trl():
         assert changed >= fields.keys() - own, f"{flag}: the value is not the default"
 
 
+def test_choices_and_defaults_are_those_of_trl():
+    from trl import GRPOConfig
+    from trl.trainer import grpo_trainer
+
+    source = Path(grpo_trainer.__file__).read_text()
+    choices = {f.name: f.metadata["choices"] for f in dataclasses.fields(grpo.Config)}
+    compared = " ".join(re.findall(r"self\.loss_type (?:==|in) (\[.*?\]|\"\w+\")", source))
+    assert {*choices["loss_type"]} == {*re.findall(r'"(\w+)"', compared)}
+    assert all(f'"{value}"' in source for value in choices["scale_rewards"] + choices["importance_sampling_level"])
+    args = grpo.trl_config(grpo.fill_in(grpo.parse_config([]), 500_000_000), 10)
+    differs = {"per_device_eval_batch_size", "gradient_accumulation_steps", "max_completion_length", "seed"}
+    differs |= {"logging_steps", "save_total_limit", "output_dir", "report_to", "save_steps", "shuffle_dataset"}
+    differs |= {"gradient_checkpointing", "chat_template_kwargs", "num_train_epochs", "steps_per_generation"}
+    names = {f.name for f in dataclasses.fields(grpo.Config)} & {f.name for f in dataclasses.fields(GRPOConfig)}
+    for name in names - differs:
+        assert getattr(args, name) == getattr(GRPOConfig(use_cpu=True, bf16=False), name), name
+    assert args.learning_rate == 1e-6 and not args.shuffle_dataset  # prompt_order shuffles
+    cases = ("", "--lora_rank=8", "--lora_rank=8 --learning_rate=2e-6")
+    rates = [grpo.fill_in(grpo.parse_config(flags.split()), 400_000).learning_rate for flags in cases]
+    assert rates == pytest.approx([5e-4, 5e-3, 2e-6])
+
+
 def test_trainer_args_are_typed_and_merged():
     for text, value in (
         ("adam_epsilon=5e-6", 5e-6),
@@ -203,7 +226,7 @@ def finished(tmp_path_factory):
     """Twenty steps of the embedded task through the real command line, with its defaults."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     result = run_script(
-        *("grpo_train", "--steps", 20, "--output_dir", folder),
+        *("grpo_train", "--steps", 20, "--output_dir", folder, "--report_to", "tensorboard"),
         *("--sample_every", 10, "--eval_every", 10, "--save_steps", 10, "--plot_every", 10),
         *("--eval_rows", 200),
         env={"DRAW": "1"},
@@ -225,8 +248,9 @@ def test_twenty_steps_raise_reward_and_accuracy_and_leave_what_they_should(finis
     for line in lines[1:]:
         assert expected - {"kl/ref", "rollout/logprob_gap_max"} <= {*line}
         assert all(math.isfinite(value) for value in line.values())
-        named = line.keys() - {"step", "reward/correctness_reward", "reward/format_reward"}
-        assert len(line) - len(named) >= 3 and all(f"| `{key}` |" in glossary for key in named)
+        assert {"reward/correctness_reward", "reward/format_reward"} <= {*line}
+        named = {re.sub("/(correctness|format)_reward$", "/<function>", key) for key in line.keys() - {"step"}}
+        assert all(f"| `{key}` |" in glossary for key in named), named
     held_out = [line for line in lines if "eval/accuracy" in line]
     assert [line["step"] for line in held_out] == [0, 10, 20] and {line["eval/rows"] for line in held_out} == {200}
     assert all(line["eval/accuracy_low"] < line["eval/accuracy"] < line["eval/accuracy_high"] for line in held_out)
@@ -248,13 +272,27 @@ def test_twenty_steps_raise_reward_and_accuracy_and_leave_what_they_should(finis
 
 
 @pytest.mark.long
+def test_tracker_has_trls_names_and_the_held_out_figures(finished):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (folder,) = {p.parent for p in (finished[0] / "tensorboard").rglob("events.*")}
+    events, lines = EventAccumulator(str(folder)), read_lines(finished[0] / "metrics.jsonl")
+    events.Reload()
+    rewards = [e.value for e in events.Scalars("train/reward")]
+    assert rewards == pytest.approx([line["reward/mean"] for line in lines[1:]], rel=1e-5)
+    held_out = {e.step: e.value for e in events.Scalars("eval/accuracy")}
+    assert held_out == pytest.approx({step: lines[step]["eval/accuracy"] for step in (10, 20)}, rel=1e-5)
+
+
+@pytest.mark.long
 def test_lora_trains_and_merges(ours, task, tmp_path):
     flags = ["--lora_rank=4", "--lora_alpha=12", "--lora_dropout=0.1", "--steps=2", "--merge_lora"]
     code, _, error = ours(*task, *flags, f"--output_dir={tmp_path}")
     assert code == 0, error
     adapter = json.loads((tmp_path / "final/adapter/adapter_config.json").read_text())
     assert (adapter["r"], adapter["lora_alpha"], adapter["lora_dropout"]) == (4, 12, 0.1)
-    assert {*adapter["target_modules"]} == {f"{x}_proj" for x in ("q", "k", "v", "o", "gate", "up", "down")}
+    layers = {name.rpartition(".")[2] for name in adapter["target_modules"]}
+    assert layers == {f"{x}_proj" for x in ("q", "k", "v", "o", "gate", "up", "down")}
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():  # an adapter's folder finds its base by itself
         merged, base, adapted = (
@@ -393,6 +431,29 @@ def test_killed_and_resumed_equals_uninterrupted(ours, uninterrupted, tmp_path, 
     assert same(weights(out), weights(plain)) and without_clock(out) == without_clock(plain)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "before", "after", "told"),
+    [
+        ("linear", 2, 6, "step 4 is 0.5 of its peak, not 0"),
+        ("constant_with_warmup", 4, 8, "step 4 is 0.75 of its peak, not 1"),
+        ("constant", 2, 6, ""),
+        ("linear", 4, 4, ""),
+    ],
+)
+def test_more_steps_that_move_the_learning_rate_are_noted(schedule, before, after, told, tmp_path, capsys):
+    """After two steps; the third has the rate that the checkpoint holds. By hand, with half of all steps as warm-up."""
+    args = types.SimpleNamespace(lr_scheduler_type=schedule, lr_scheduler_kwargs=None)
+    args.get_warmup_steps = lambda steps: steps // 2 if "warmup" in schedule else 0
+    run, saved = object.__new__(grpo.GrpoRun), {"attributes": {"sizes": [8, 8], "rewards": {}}}
+    run.config, run.trainer = grpo.Config(lr_scheduler_type=schedule), types.SimpleNamespace(args=args)
+    run.plan, run.sizes, run.kept, run.scorer = types.SimpleNamespace(steps=after), [8, 8], {}, Mock()
+    state = {"global_step": 2, "max_steps": before, "stateful_callbacks": {"RunCallback": saved}}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    run.restore(tmp_path)
+    error = capsys.readouterr().err
+    assert told in error and bool(told) == (f"steps {before} -> {after}: by lr_scheduler_type {schedule}" in error)
+
+
 def test_a_checkpoint_never_lies_inside_a_rollout_of_two_steps_beside_a_reference(ours, task, tmp_path):
     out = tmp_path / "run"
     flags = ["--num_iterations=2", "--steps=4", "--save_steps=1", "--save_total_limit=9", "--beta=0.01"]
@@ -471,14 +532,18 @@ BAD = {
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
     "vllm's arguments without it": (["--vllm_args", "max_num_seqs=8", "seed=1"], "try --use_vllm colocate"),
     "4 bit without adapters": (["--load_in_4bit"], "try --lora_rank 16"),
+    "merge without adapters": (["--merge_lora"], "try --lora_rank 16"),
+    "fast profile without vllm": (["--profile=fast"], "leave --use_vllm (or --profile fast) out"),
     "seed beyond numpy": (["--seed=4294967296"], "expected less than 2^32"),
     "fp16 on a CPU": (["--precision=fp16"], "try --precision fp32"),
     "8-bit optimizer on a CPU": (["--optim=paged_adamw_8bit"], "try --optim adamw_torch_fused"),
+    "stage unknown": (["--stages=format_rewrd:3"], "try format_reward"),
     "stage without steps": (["--stages=format"], "try --stages format:200,correctness:800"),
     "reward in no stage": (["--reward=format_reward", "--stages=correctness:2"], "which no stage of --stages names"),
     "foreign": (["--tools=x.py"], "expected a flag of --help; try --environment FILE.py:Class, with the functions as"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
     "refused by TRL": (["--dry_run", "--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is not a valid"),
+    "refused by TRL in a run": (["--optim=adamm"], "TRL refuses these settings"),
     "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
 }  # fmt: skip
 
@@ -545,13 +610,19 @@ LAUNCHES = [
 ]
 
 
-def test_batches_of_the_references_launch_lines_fit_their_processes():
+def test_launch_lines_of_the_reference_hold():
+    from accelerate.commands.launch import launch_command_parser
+    from torch.distributed.run import parse_args
+
     lines = [line for line in LAUNCHES if "scripts/grpo_train.py" in line]
     assert len(lines) > 5
     for line in lines:
         launcher, _, flags = line.partition("scripts/grpo_train.py")
-        count = re.search(r"--(?:num_processes|nproc_per_node)[ =](\d+)", launcher)
-        processes = int(count[1]) if count else 8 if "launch" in launcher else 1
+        words, processes = [word for word in launcher.split() if "=" not in word or word[0] == "-"], 1
+        if words[0] == "accelerate":
+            processes = launch_command_parser().parse_args([*words[2:], "script.py"]).num_processes or 8
+        elif words[0] == "torchrun":
+            processes = int(parse_args([*words[1:], "script.py"]).nproc_per_node)
         config = grpo.parse_config(shlex.split(flags))
         grpo.check_settings(config)
         grpo.plan_batches(grpo.fill_in(config, 7_000_000_000), processes, 1000)

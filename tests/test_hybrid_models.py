@@ -5,8 +5,8 @@ What is expected comes from the model alone: `model(input_ids=one text without p
 
 import pytest
 import torch
-from conftest import HYBRIDS, load_script, read_lines, write_lines
-from transformers import AutoModelForCausalLM
+from conftest import HYBRIDS, SHAPE, load_script, read_lines, write_lines
+from transformers import AutoConfig, AutoModelForCausalLM
 
 ppo, od, ev = (load_script(name) for name in ("ppo_train", "on_policy_distillation", "evaluation"))
 CPU = torch.device("cpu")
@@ -122,6 +122,15 @@ def test_evaluation_gives_the_completions_and_logprobs_of_the_texts(saved, famil
     for i, request in enumerate(requests):
         expected = float(text_logprobs(model.model, list(request.ids), list(request.scored)).sum())
         assert scored[i]["logprob"] == pytest.approx(expected, abs=5e-4)
+
+
+@pytest.mark.parametrize("scale", [("granite", "logits_scaling"), ("cohere", "logit_scale")])
+def test_scaled_logits_are_those_of_the_model(scale):
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(scale[0], **SHAPE | {scale[1]: 0.5})).eval()
+    ids = torch.tensor(IDS[:1])
+    with torch.no_grad():
+        found = ppo.all_logits(model, ppo.plain_states(model, ids, torch.ones_like(ids)))
+        torch.testing.assert_close(found, model(input_ids=ids).logits, rtol=1e-5, atol=1e-5)
 
 
 def refused(main, flags, folder, capsys, told):

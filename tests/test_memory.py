@@ -170,19 +170,35 @@ def test_the_weights_with_lora_in_them_are_counted_on_a_gpu(monkeypatch):
     assert counted(3) == counted(80, device="cpu") == counted(80, lora_rank=0) == counted(80, load_in_4bit=True) == 0
 
 
-def test_tensors_of_the_vocabularys_width_are_counted():
+@pytest.mark.parametrize("entropy_coef", [0.0, 0.01])
+def test_tensors_of_the_vocabularys_width_are_counted(entropy_coef):
     """The most that torch's allocator hands out for a piece, whose output layer is frozen, forward and backward."""
     head, targets = torch.nn.Linear(8, 20_000, bias=False).requires_grad_(False), torch.randint(20_000, (64,))
     hidden = torch.randn(64, 8, requires_grad=True)
 
     def piece():
-        logprobs, entropy = logprobs_and_entropy(head, hidden, targets, 1.0, 64, True)
-        (logprobs.sum() - 0.01 * entropy.sum()).backward()
+        logprobs, entropy = logprobs_and_entropy(head, hidden, targets, 1.0, 64, bool(entropy_coef))
+        (logprobs.sum() - entropy_coef * entropy.sum()).backward()
 
     measured = allocated_peak(piece)
-    config = ppo.Config(algorithm="grpo", lora_rank=4, entropy_coef=0.01, logits_chunk=2**16)
+    config = ppo.Config(algorithm="grpo", lora_rank=4, entropy_coef=entropy_coef, logits_chunk=2**16)
     predicted = ppo.memory_estimate(config, ppo.shaped_network(config, config.model), 12, 1)["logits"]
     assert measured / (4 * 64 * 20_000) - 0.01 <= predicted / (4 * 2**16) <= 5  # beside tensors of other sizes
+
+
+def test_the_entropy_of_a_student_takes_as_much_as_is_counted():
+    vocabulary, tokens, peaks, estimates = 20_000, 64, [], []
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    policy = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=vocabulary, **shape))
+    policy.requires_grad_(False)
+    known = {"weights": torch.ones(tokens), "input_ids": torch.randint(vocabulary, (tokens,))}
+    hidden, teacher = torch.randn(tokens, 8, requires_grad=True), torch.randn(tokens, vocabulary).log_softmax(-1)
+    for entropy_coef in (0.0, 0.01):
+        config = od.Config(teacher=str(TINY_LM), lora_rank=4, entropy_coef=entropy_coef, logits_chunk=2**16)
+        given = config, policy, hidden, known, teacher, torch.ones(())
+        peaks.append(allocated_peak(lambda given=given: od.token_gradients(*given)) / (4 * tokens * vocabulary))
+        estimates.append(od.sizes_of_run(config, [{"prompt_ids": [5]}], 1).estimate(config)["logits"] / (4 * 2**16))
+    assert estimates[1] - estimates[0] == 2 >= peaks[1] - peaks[0] - 0.01, (estimates, peaks)
 
 
 def test_peaks_hold_what_they_are_made_of(tmp_path, capsys):

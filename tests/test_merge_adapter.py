@@ -69,6 +69,7 @@ def trained_logits(model, std: float):
 
 KINDS = {  # settings of the adapter, whether its output layer gets weights of its own
     "dora": ({"use_dora": True}, False),
+    "rslora": ({"use_rslora": True}, False),
     "tokens": ({"trainable_token_indices": [5, 6]}, False),
     "embedding": ({"target_modules": ["embed_tokens", "q_proj"]}, True),
     "whole output": ({"modules_to_save": ["lm_head"]}, True),

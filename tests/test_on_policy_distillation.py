@@ -429,6 +429,8 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
     assert {"eval/overlap", "eval/accuracy"} <= {*rows[-1]}
     summary = json.loads((out / "summary.json").read_text())
     assert summary["reverse_kl_after"] == pytest.approx(rows[-1]["eval/reverse_kl"], rel=1e-6)
+    interval = [rows[-1][f"eval/reverse_kl_{end}"] for end in ("low", "high")]
+    assert summary["reverse_kl_interval_after"] == pytest.approx(interval, rel=1e-6)
     assert re.search(r"held-out reverse KL \S+ \(\S+ to \S+\) -> \S+ \(\S+ to \S+\), ", capsys.readouterr().out)
     assert {row["kind"] for row in read_lines(out / "samples.jsonl")} == {"eval", "train"}
     assert AutoModelForCausalLM.from_pretrained(out / "final").config.vocab_size == 262
@@ -534,6 +536,9 @@ URL = "http://127.0.0.1:9/v1"
     [
         ("--objective policy_gradient --kl_top_k 3", "--kl_top_k with policy_gradient"),
         ("--discount 0.5", "--discount with reverse_kl"),
+        ("--beta 0.2", "--objective jsd"),
+        ("--top_k_of student", "--kl_top_k 32"),
+        ("--group_size 3", "whole groups"),
         ("--objective jsd --beta 1.5", "at most 1"),
         ("--reward_coef 1", "--group_size 8"),
         ("--minibatches 3", "try --batch_size 9"),

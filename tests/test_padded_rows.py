@@ -115,8 +115,9 @@ def test_ppo_samples_and_trains_on_tokens_alone(padded):
             torch.testing.assert_close(found[0, 3:], torch.tensor(logprobs), atol=1e-4, rtol=0)
 
 
-def test_the_page_samples_and_learns_tokens_alone(padded, tmp_path, monkeypatch):
-    student, teacher = padded(320), padded(300)
+@pytest.mark.parametrize("rows", [(320, 300), (300, 320)])
+def test_the_page_samples_and_learns_tokens_alone(padded, rows, tmp_path, monkeypatch):
+    student, teacher = map(padded, rows)
     write_lines(tmp_path / "train.jsonl", read_lines(TRAIN_DATA)[:8])
     monkeypatch.chdir(tmp_path)
     names = {"model": student, "teacher": teacher, "data": "train.jsonl"}
@@ -125,7 +126,7 @@ def test_the_page_samples_and_learns_tokens_alone(padded, tmp_path, monkeypatch)
     batch = page.generate(config, models, [[5, 40, 41], [60]])
     assert batch["input_ids"].max() < TOKENS
     page.train(config)
-    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").config.vocab_size == 320
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").config.vocab_size == rows[0]
     assert np.isfinite(read_lines(tmp_path / "out/metrics.jsonl")[0]["kl/teacher"])
 
 

@@ -121,10 +121,10 @@ def test_autocast_stays_near_float32(saved, lines):
     assert relative(half[2], wide[2]) < 0.2
 
 
-def distillation_figures(saved, shared):
+def distillation_figures(saved, shared, **given):
     """(batch, sums, gradients) of one minibatch of all samples in on_policy_distillation.py."""
-    given = {"batch_size": 12, "group_size": 4, "max_new_tokens": 16, "micro_batch_tokens": 40, "ppo_epochs": 2}
-    given |= {"model": saved("llama"), "teacher": saved("qwen2", 1), "objective": "policy_gradient"}
+    given |= {"batch_size": 12, "group_size": 4, "max_new_tokens": 16, "micro_batch_tokens": 40}
+    given |= {"model": saved("llama"), "teacher": saved("qwen2", 1)}
     config = od_settings.Config(share_prompts=shared, **given)
     loaded = od_models.load_models(config, CPU)
     batch = od_step.make_experience(config, loaded, made_up_samples(), config.kl_coef)
@@ -133,10 +133,11 @@ def distillation_figures(saved, shared):
     return batch, sums, flat_gradients([loaded.policy])
 
 
-def test_distillation_is_that_of_the_plain_way(saved, lines):
-    plain = distillation_figures(saved, False)
+@pytest.mark.parametrize("given", [{}, {"objective": "policy_gradient", "ppo_epochs": 2}])
+def test_distillation_is_that_of_the_plain_way(saved, lines, given):
+    plain = distillation_figures(saved, False, **given)
     assert not lines
-    batch, sums, gradients = distillation_figures(saved, True)
+    batch, sums, gradients = distillation_figures(saved, True, **given)
     assert len(lines) > 3
     for name, x in plain[0].items():
         torch.testing.assert_close(batch[name], x, rtol=0, atol=1e-5)
@@ -213,6 +214,25 @@ def test_the_last_mlp_sees_only_what_predicts_a_sampled_token(saved, given):
     last = int(batch["response_mask"].sum()) - (0 if "alone" in given else 12 - 3)  # the last token of 3 prompts
     assert seen[len(seen) // 2 - 1] == last < seen[0]
     assert set(seen[len(seen) // 2 :]) == {batch["input_ids"].numel()}
+
+
+def test_an_mlp_that_must_see_all_tokens_does_so(saved, capsys):
+    config = settings.Config(model=saved("llama"), **GRPO, batch_size=12)
+    loaded = models.load_models(config, CPU)
+    set_attention(loaded.policy, "sdpa")
+    mlp = loaded.policy.model.layers[-1].mlp
+    real = mlp.forward
+
+    def forward_of_many(x):
+        if x.shape[:-1].numel() < 25:
+            raise RuntimeError("too few")
+        return real(x)
+
+    mlp.forward = forward_of_many
+    assert can_share(config, loaded, loaded.policy) and length_that_shares(loaded.policy) == math.inf
+    assert "note: the last MLP of LlamaForCausalLM also runs tokens" in capsys.readouterr().err
+    with torch.no_grad():
+        predicting_states(loaded.policy, trimmed(collate(made_up_samples(), 0, CPU), torch.tensor([0, 1, 2]))[0])
 
 
 EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}

@@ -442,6 +442,7 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
     ("completion", "message"),
     [
         ("42", "in the form that the reward pays"),
+        ([{"role": "assistant", "content": "42", "reasoning_content": "so"}], "with reasoning_content"),
         ([{"role": "assistant", "content": "42", "tool_calls": [{"id": 1}]}], "with tool_calls"),
         ([{"role": "user", "content": "42"}], "one assistant message"),
     ],
@@ -460,6 +461,8 @@ def test_solutions_that_cannot_train_are_told_early(completion, message, tmp_pat
         ({"samples": 4, "min_steps": 9}, "--samples, --min_steps without --self or --teacher"),
         ({"self": True, "completion_column": "text"}, "--completion_column with"),
         ({"pass_low": 0.9, "pass_high": 0.1}, "pass_low"),
+        ({"min_rounds": 9}, "min_rounds 9"),
+        ({"vllm_args": ["a=1"]}, "rollout_engine hf"),
         ({"batch_size": 16, "micro_batch_size": 3}, "divisor"),
         ({"teacher": "a/b", "rollout_engine": "vllm"}, "holds one model"),
         ({"teacher": "./nowhere"}, r"got teacher .\./nowhere"),

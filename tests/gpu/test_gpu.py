@@ -7,6 +7,7 @@ import importlib.util
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -129,6 +130,22 @@ def test_recorded_steps_sample_the_same_tokens(flags, tmp_path):
     for a, b in zip(plain, graphs, strict=True):
         assert b["mismatch/kl"] < 0.01
         assert b["reward/mean"] == pytest.approx(a["reward/mean"], abs=1e-6 if "fp32" in flags[0] else 0.2)
+
+
+def test_a_page_needs_little_beside_a_model_with_a_large_vocabulary():
+    page, transformers = load_module(ROOT / "templates/grpo.py", "gpu_page"), importlib.import_module("transformers")
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = transformers.Qwen2Config(vocab_size=262_144, num_hidden_layers=2, **shape)
+    policy = transformers.Qwen2ForCausalLM(config).to(DEVICE).eval()
+    ids, ones = torch.randint(5, 1000, (16, 276), device=DEVICE), torch.ones(16, 276, device=DEVICE, dtype=torch.long)
+    response = ones * (torch.arange(276, device=DEVICE) >= 20)
+    batch = {"input_ids": ids, "attention_mask": ones, "response_mask": response}
+    batch |= {"old_logprobs": response * -12.5, "advantages": response * 1.0}
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    settings = page.Config(model="", data="", reward="")
+    page.accumulate_gradients(settings, SimpleNamespace(policy=policy), batch, torch.arange(16))
+    assert torch.cuda.max_memory_allocated() - before < 10 * 2**30
 
 
 def test_experts_are_sampled_without_graphs(tmp_path, capsys):

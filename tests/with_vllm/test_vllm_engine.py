@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import vllm
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_helpers import prompts_of
 
@@ -138,21 +139,40 @@ def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, capsys, lost
     assert error.value.code == 5
 
 
-def test_an_output_layer_that_is_left_out_of_the_copy_is_named(moved, monkeypatch):
-    """It shares the embedding's matrix, which arrives; on a CPU vLLM computes with a packed copy of its own."""
+@pytest.mark.parametrize(
+    ("arrives", "told"),
+    [
+        (lambda name: name != "lm_head.weight", r"1 tensors: lm_head\.weight;"),
+        (lambda name: False, r"tensors: .*model\."),
+    ],
+)
+def test_what_is_left_out_of_the_copy_is_named(moved, monkeypatch, arrives, told):
+    """The output layer shares the embedding's matrix, which arrives; on a CPU vLLM computes with a packed copy."""
     copy = moved.network().reload_weights
 
-    def without_head(weights_iterator):
-        copy(weights_iterator=((name, x) for name, x in weights_iterator if name != "lm_head.weight"))
+    def some(weights_iterator):
+        if given := [(name, x) for name, x in weights_iterator if arrives(name)]:
+            copy(weights_iterator=iter(given))
 
     moved.sync(0)
     moved.watch.checked = None
     with torch.no_grad():
         for p in moved.models.policy.parameters():
             p *= 1.001
-    monkeypatch.setattr(moved.network(), "reload_weights", without_head)
-    with pytest.raises(StaleSamplerError, match=r"1 tensors: lm_head\.weight;"):
+    monkeypatch.setattr(moved.network(), "reload_weights", some)
+    with pytest.raises(StaleSamplerError, match=told):
         moved.sync(1)
+
+
+def test_a_temperature_that_is_applied_twice_is_noticed(moved, monkeypatch):
+    params = moved.vllm.SamplingParams
+
+    def squared(**given):
+        return params(**given | {"temperature": given["temperature"] ** 2})
+
+    monkeypatch.setattr(moved.vllm, "SamplingParams", squared)
+    with pytest.raises(StaleSamplerError, match="log-probs differ by"):
+        moved.sync(0)
 
 
 @pytest.fixture
@@ -228,6 +248,20 @@ def test_rows_beyond_the_tokenizer_are_not_sampled(tmp_path):
     config, models = loaded(model=str(tmp_path))
     outputs = VllmEngine(config, models).generate(PADDED, np.random.default_rng(0).random((8, 24)))
     assert max(token for ids, _ in outputs for token in ids) < 262
+    assert logprob_gap(config, models, PADDED, outputs) < 1e-4
+
+
+def test_the_engine_has_the_adapter_that_is_gone_on_with(tmp_path):
+    base = AutoModelForCausalLM.from_pretrained(EMBEDDED_MODEL, dtype=torch.float32)
+    adapter = get_peft_model(base, LoraConfig(r=4, lora_alpha=12, use_rslora=True, target_modules=["q_proj", "v_proj"]))
+    adapter.save_pretrained(tmp_path)
+    config, models = loaded(model=str(tmp_path), lora_rank=4, kl_coef=0.1)
+    engine = VllmEngine(config, models)
+    with torch.no_grad():
+        for p in models.policy.parameters():
+            p += 0.1 * torch.randn_like(p) * p.requires_grad
+    engine.sync()
+    outputs = engine.generate(PADDED, np.random.default_rng(0).random((8, 24)))
     assert logprob_gap(config, models, PADDED, outputs) < 1e-4
 
 

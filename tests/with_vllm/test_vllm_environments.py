@@ -1,4 +1,4 @@
-"""Conversations of several turns that the real vLLM samples: ids, mask, log-probs, gradient, and a resumed run."""
+"""Conversations of several turns that the real vLLM samples: ids, mask, log-probs and gradient."""
 
 import numpy as np
 import pytest
