@@ -114,6 +114,11 @@ def test_an_engine_reads_each_key_that_we_give_it():
     assert len(names) > 10 and [name for name in names if f"engine_config.{name}" not in code] == []
 
 
+def test_a_value_that_hydra_refuses_is_named():
+    [refused] = launcher.compose_config(overrides_of("--override=data.x=[1"))[1]
+    assert "got data.x=[1 (from override)" in refused and "which verl refuses" in refused
+
+
 def test_each_old_key_is_where_todays_table_says():
     """What verl no longer has, its files lack; what it ignores composes; each key to write instead is there."""
     base, _ = launcher.compose_config([])
