@@ -163,6 +163,7 @@ VLLM = "max_steps=5, use_vllm=True, vllm_importance_sampling_mode='"
         ("max_steps=5, importance_sampling_level='sequence', epsilon=3e-4", {"loss": "gspo", "clip_eps_high": 3e-4}),
         ("max_steps=5, loss_type='cispo', epsilon_high=5.0", {"loss": "cispo", "clip_eps_low": 1, "clip_eps_high": 4}),
         ("max_steps=5, beta=0.1, num_iterations=2", {"kl_estimator": "k2", "ppo_epochs": 2}),
+        ("max_steps=5, beta=0.1, use_bias_correction_kl=False", {"kl_estimator": "k3"}),
         ("max_steps=5, beta=0.1, steps_per_generation=4", {"kl_estimator": "k2", "minibatches": 4, "batch_size": 32}),
         ("max_steps=40, steps_per_generation=4, save_steps=8, warmup_steps=5", {"steps": 10, "save_every": 2}),
         ("max_steps=40, num_iterations=2, warmup_steps=4", {"steps": 20, "warmup_steps": 2}),  # optimizer steps there
@@ -214,6 +215,8 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
     [
         ({"settings": "max_steps=5, learning_rate=args.lr"}, "got learning_rate=args.lr"),
         ({"settings": "max_steps=5, loss_type='luspo'"}, "got loss_type 'luspo'; expected one of grpo, dr_grpo"),
+        ({"settings": "max_steps=5, scale_rewards='batch'"}, "got scale_rewards 'batch'"),
+        ({"data": '"json", data_files="rows.jsonl", split="train[:9]"'}, "without a data set that can be read off"),
         ({"settings": "max_steps=5, top_p=0.9"}, "got top_p 0.9; expected none"),
         ({"model": "model=load(), "}, "whose name cannot be read; expected a text; try --model M"),
         ({"data": '"json", data_files="rows.jsonl").map(f'}, "line 9: `load_dataset('json', data_files='rows.jsonl')"),
@@ -297,6 +300,7 @@ def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
         ("config = GRPOConfig(max_steps=5)\nif x:\n    config.beta = 1\nrows = load_dataset('a/b')\n",
          "beta=1 in line 3"),
         ("config = GRPOConfig(max_steps=5)\nsetattr(config, n, 1)\nrows = load_dataset('a/b')\n", "setattr(config, n"),
+        ("A = {'beta': 0.1}\nA.update(**more)\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
         ("A = {}\nA.update({'beta': 1} if x else B)\nconfig = GRPOConfig(**A)\nB = {'beta': 2}\n", "beta=1 in line 2"),
         ("B = {'beta': 1}\nif x:\n    B['beta'] = 2\nA = {}\nA.update(B)\nconfig = GRPOConfig(**A)\n",
          "beta=2 in line 3"),

@@ -221,6 +221,15 @@ def test_job_folder_has_the_environment_and_selects_its_loop(job, settings):
     assert names == {"talk": [], "tools": ["open", "say", "show", "wait"]}
 
 
+def test_rows_have_the_columns_that_they_had(rows, settings):
+    player = types.SimpleNamespace(columns=settings["columns"])
+    for number, (ours, row) in enumerate(zip(ROWS, rows[:4], strict=True), 1):
+        found = verl.Player.row(player, row)
+        prompt = ours["prompt"] if isinstance(ours["prompt"], list) else [{"role": "user", "content": ours["prompt"]}]
+        assert (found["prompt"], found["place"]) == (prompt, f"row {number} of the train data")
+        assert found["columns"] == {name: value for name, value in ours.items() if name != "prompt"}
+
+
 def test_prompts_too_long_with_the_tools_are_left_out(folder, tmp_path, capsys):
     verl.prepare_job(verl.parse_config(flags_of(folder, "MIXED", f"--output_dir={tmp_path}", "--max_prompt_tokens=24")))
     assert "left out 4 of 8 prompts longer than 24 tokens with tools" in capsys.readouterr().err
@@ -306,6 +315,7 @@ REFUSED = {
     "MIXED --max_conversation_tokens=99": "expected room for a prompt and an answer",
     "MIXED --max_turns=12": "expected at most the model's 1024",
     "Nothing": "has no 'Nothing'",
+    "MIXED --tool_format=klingon": "klingon",
     "MIXED --prompt_column=answer": "expected 'answer'",
 }
 

@@ -69,6 +69,13 @@ def told(capsys):
 # ------------------------------------------------------------------------------------------------ the table
 
 
+def test_settings_that_both_programs_have_are_alike():
+    """A few are declared in both, with words of their own."""
+    ours = {f.name: (f.type, f.default, f.metadata["positive"]) for f in dataclasses.fields(verl.Config)}
+    for f in dataclasses.fields(ppo.Config):
+        assert ours[f.name] == (f.type, f.default, f.metadata["positive"]), f.name
+
+
 VARIANTS = [
     ["--lora_rank", "8", "--sample_every", "0"],
     ["--mismatch", "icepop", "--offload", "all", "--resume"],
@@ -89,7 +96,9 @@ ELSEWHERE = set(  # in the job's files, in what is computed before it, or what t
 
 def test_every_setting_becomes_an_override_or_is_refused_or_explained():
     lines = [[f"--algorithm={preset}"] for preset in verl.PRESETS] + VARIANTS
-    sources = {o.source for flags in lines for o in verl.make_overrides(config_of(*flags), layout())}
+    made = [verl.make_overrides(config_of(*flags), layout()) for flags in lines]
+    assert [finding for overrides in made for finding in verl.name_findings(overrides)] == []
+    sources = {o.source for overrides in made for o in overrides}
     rows = [*sources, *verl.FIXED, *verl.IDLE_IN_VERL, *ELSEWHERE]
     fields = {f.name for f in dataclasses.fields(verl.Config)}
     assert len({*rows}) == len(rows) and fields - {*rows} <= {*BESIDE} | THROUGH_TEMPLATE
@@ -130,6 +139,7 @@ EXPECTED = [  # flags; overrides that they give, where @ is actor_rollout_ref an
     ("--mismatch auto --mismatch_high 3", "algorithm.rollout_correction.rollout_is=token "
      "algorithm.rollout_correction.rollout_is_threshold=3.0"),
     ("--mismatch icepop", "algorithm.rollout_correction.rollout_is_threshold='0.5_2.0'"),
+    ("--mismatch seq_mask", "algorithm.rollout_correction.rollout_is=sequence"),
     ("--mismatch none", "algorithm.rollout_correction.rollout_is=null"),
     ("--lora_rank 8", "@.model.lora_rank=8 @.model.lora_alpha=16 @.rollout.load_format=safetensors"),
     ("--environment own.py:Game --max_turns 3", f"data.max_response_length={512 + 3 * 256}"),
@@ -158,6 +168,9 @@ def test_ray_is_promised_the_cpus_that_it_waits_for():
 
 REFUSED = [
     ("--kl_target 0.1", "kl_target 0.1"),
+    ("--mask_truncated", "mask_truncated True"),
+    ("--advantage_std biased --algorithm grpo", "advantage_std biased"),
+    ("--whiten_advantages false", "whiten_advantages False"),
     ("--advantage_eps 1e-4 --algorithm grpo", "advantage_eps 0.0001"),
     ("--max_turns 3", "max_turns 3"),
     ("--algorithm ppo --vf_coef 0", "vf_coef 0"),
@@ -169,6 +182,7 @@ REFUSED = [
     ("--algorithm ppo --precision fp32", "fp32 with advantage gae; expected bf16 or fp16"),
     ("--gpus_per_node 0", "gpus_per_node 0; expected more than 0"),
     ("--algorithm gdpo", "advantage gdpo"),
+    ("--algorithm remax", "advantage remax"),
     ("--algorithm dapo --keep_between 0.1 0.9", "keep_between"),
     ("--algorithm gspo --batch_size 16", "batch_size 16"),
     ("--check", "print, check"),
@@ -294,6 +308,8 @@ def test_old_and_silent_keys_are_named_with_todays():
     actor, bypass = "actor_rollout_ref.actor", "algorithm.rollout_correction.bypass_mode=True"
     one, low, high = f"{actor}.clip_ratio=0.2", f"{actor}.clip_ratio_low=0.1", f"{actor}.clip_ratio_high=0.2"
     for count, *texts in (  # beside both sides, clip_ratio may stand; the old trainer reads its keys
+        (0, "actor_rollout_ref.rollout.mode=async", "actor_rollout_ref.rollout.name=vllm", "data.seed=1"),
+        (1, one),
         (1, one, low),
         (0, one, low, high),
         (1, bypass),
@@ -669,13 +685,17 @@ def noisy(completions, **kwargs):
     return [random.random() for _ in completions]
 
 
+def some(completions, **kwargs):
+    return [None] * len(completions)
+
+
 def rounding(completions, **kwargs):
     return [1.0 + 1e-5 * len(completions) for _ in completions]
 """
 
 
 def test_rewards_that_need_the_whole_batch_are_found(tmp_path):
-    names = "alone shortest centred noisy rounding".split()
+    names = "alone shortest centred noisy some rounding".split()
     (tmp_path / "whole.py").write_text(WHOLE)
     verl.write_modules(tmp_path / "job", [f"{tmp_path}/whole.py:{name}" for name in names], ["answer"])
     prompts = [{"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1)} for i in (1, 2)]

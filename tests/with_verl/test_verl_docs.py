@@ -238,6 +238,16 @@ def path_problems(text: str) -> list[str]:
     return missing + [f"{path} is still there" for path in gone if path in here]
 
 
+def old_problems(text: str) -> list[str]:
+    """Keys of the table of old ones of which its second column says something else than verl does."""
+    problems = []
+    for cells in (cells for header, cells in rows(text) if header[0] == "old"):
+        for plus, key, _ in KEY.findall(" ".join(SPAN.findall(cells[0]))):
+            is_there = node(key)[0] or (plus and node(key.partition(".")[0])[0])
+            problems += [f"{key} is said to be: {cells[1]}"] if bool(is_there) == (cells[1] == "error") else []
+    return problems
+
+
 def rendered(value) -> str:
     """A default as the pages write it."""
     if isinstance(value, ListConfig):
@@ -291,7 +301,7 @@ def page_problems(text: str) -> list[str]:
     words = [word for body in fences(text, "shell") for line in shell_lines(body) for word in line]
     for match in filter(None, map(KEY.fullmatch, words)):
         problems += [problem for key in braces(match[2]) if (problem := key_problem(match[1], key))]
-    return [*problems, *path_problems(text), *default_problems(text)]
+    return [*problems, *path_problems(text), *old_problems(text), *default_problems(text)]
 
 
 def by_name(path) -> str:
@@ -317,6 +327,8 @@ def test_overrides_of_a_page_compose_and_have_values_that_verl_takes(path):
         for part in ("actor_rollout_ref.actor", "actor_rollout_ref.rollout"):
             if any(part in override for override in overrides):
                 omega_conf_to_dataclass(OmegaConf.select(config, part))
+        manager = config.reward.reward_manager
+        assert manager.source != "register" or manager.name in REWARD_MANAGER
         assert config.algorithm.adv_estimator in {*ADV_ESTIMATOR_REGISTRY} | OUR_ESTIMATORS
         assert config.actor_rollout_ref.actor.policy_loss.loss_mode in {*POLICY_LOSS_REGISTRY} | OUR_LOSSES
     for engine, overrides in groups.items():
@@ -342,6 +354,10 @@ def test_python_blocks_run(path, number, code):
 # ------------------------------------------------------------------------------------------------ the checker itself
 
 PLANTED = {  # one for each check
+    "`actor_rollout_ref.actor.{clip_ratio_low,clip_ratio_up}`": "no key",
+    "| setting | key |\n|---|---|\n| clip | `actor_rollout_ref.actor.clip_ratio_up=0.1` |\n": "no key",
+    "```shell\npython -m verl.trainer.main_ppo \\\n  data.seed=1 data.no_such_key=2\n```": "no key",
+    "| old | in 0.9.1 | today |\n|---|---|---|\n| `data.no_such_key` | ignored | – |\n": "is said to be",
     "`+actor_rollout_ref.actor.clip_ratio_low=0.1`": "without +",
     "`+algorithm.gdpo_rewards=[a]`": "nothing in verl reads",
     "`rollout.name=vllm`": "write it in full",
@@ -386,6 +402,11 @@ def test_install_lines_pin_what_is_installed():
 def table(text: str, first: str) -> dict[str, str]:
     """Rows of the table whose header begins with `first`: first cell to second."""
     return {cells[0]: cells[1] for header, cells in rows(text) if header[0] == first}
+
+
+def test_each_example_is_linked():
+    linked = {name for path in PAGES for name in re.findall(r"examples/verl/(\w+\.py)", path.read_text("utf-8"))}
+    assert linked == {path.name for path in (ROOT / "examples" / "verl").glob("*.py")}
 
 
 def test_preset_overrides_are_those_of_the_launcher():

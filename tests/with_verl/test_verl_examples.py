@@ -87,6 +87,9 @@ def test_curriculum_sorts_by_difficulty(tokenizer, parquet):
     blurred = difficulties(dataset(tokenizer, *parquet, *CURRICULUM))
     assert sorted(blurred) == strict and blurred != strict
     assert np.corrcoef(np.argsort(np.argsort(blurred)), np.arange(128))[0, 1] > 0.9
+    # at a blur b, two rows can only change places if their ranks differ by less than b / (1 - b)
+    place = example("curriculum_dataset").curriculum_order(np.arange(1000), 0.1)
+    assert 50 < (np.maximum.accumulate(place) - place).max() < 1000 / 9 + 1
     for override, message in [("data.shuffle=True", "got data.shuffle=True"), ("+data.difficulty_key=level", "level")]:
         with pytest.raises(ValueError, match=message):
             dataset(tokenizer, *parquet, *CURRICULUM, override)

@@ -114,6 +114,11 @@ def test_an_engine_reads_each_key_that_we_give_it():
     assert len(names) > 10 and [name for name in names if f"engine_config.{name}" not in code] == []
 
 
+def test_a_value_that_hydra_refuses_is_named():
+    [refused] = launcher.compose_config(overrides_of("--override=data.x=[1"))[1]
+    assert "got data.x=[1 (from override)" in refused and "which verl refuses" in refused
+
+
 def test_each_old_key_is_where_todays_table_says():
     """What verl no longer has, its files lack; what it ignores composes; each key to write instead is there."""
     base, _ = launcher.compose_config([])
@@ -224,7 +229,8 @@ PAYS = SCORE + "float(ground_truth in solution_str)"
 def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
     pq.write_table(pa.table({"prompt": ["?"] * 16}), tmp_path / "t.parquet")
     many = [DYNAMIC, f"{ROLLOUT}.mode=sync", f"{ROLLOUT}.calculate_log_prob=True", "ray_kwargs.ray_init.num_cpus=4"]
-    many += [f"{ROLLOUT}.temperature=0", f"data.train_files={tmp_path}/t.parquet", "trainer.total_epochs=1"]
+    many += [f"{ROLLOUT}.temperature=0", f"{ROLLOUT}.val_kwargs.do_sample=True", "trainer.total_epochs=1"]
+    many += [f"data.train_files={tmp_path}/t.parquet"]
     told = ["try leaving it out: all rollout is asynchronous", f"try {ROLLOUT}.calculate_log_probs", "expected 34"]
     told += ["temperature should be greater than 0", "1 epochs of 2 steps"]
     cases = [

@@ -295,6 +295,26 @@ def eligible_draws(ppo, config, logprobs, old, advantages, mask, draw):
     return draw[torch.as_tensor(where & ~clipped & (cov > config.cov_low) & (cov < config.cov_high))]
 
 
+@pytest.mark.parametrize("name", ["clip", "gspo", "sapo", "dppo_kl"])
+def test_extreme_log_ratios_are_bounded_as_in_verl(ppo, name):
+    verl_name, settings, _ = LOSSES[name]
+    old, mask, advantages = torch.full((10, WIDTH), -45.0, dtype=torch.float64), ragged(), case()[2]
+    config = ppo.Config(algorithm="grpo", loss=name, aggregation="seq_mean_token_mean", **settings)
+    known = {"loss_agg_mode": "seq-mean-token-mean", "config": verl_config(**settings)}
+    for logprobs in (old - 40, old + 40):
+        got = our_loss(ppo, config, piece_of(mask, old, advantages), mask)(logprobs)
+        close(got, core.get_policy_loss_fn(verl_name)(old, logprobs, advantages * mask, mask, **known)[0], LOOSE)
+
+
+def test_a_completion_that_is_masked_whole_counts_in_our_mean_and_not_in_verls(ppo):
+    mode, _, _ = AGGREGATIONS["seq_mean_token_mean"]
+    loss, mask = normal(10, 10, WIDTH), ragged()
+    mask[[1, 4, 5]] = 0
+    got = (loss * weights_of(ppo, mask, ppo.Config(algorithm="grpo", aggregation="seq_mean_token_mean"))).sum()
+    close(got, core.agg_loss(loss, mask, mode) * 7 / 10, LOOSE)
+    close(got, core.agg_loss(loss, mask, mode, global_batch_size=10), LOOSE)  # what verl's trainer hands over
+
+
 # ------------------------------------------------------------------------------------------------ KL
 
 

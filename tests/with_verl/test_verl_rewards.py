@@ -155,6 +155,7 @@ PARIS = {"target": ["Paris"]}
     ("file", "texts", "gold", "row", "flags"),
     [
         ("gsm8k", ["#### 18", "#### 19", "18", "so 9 * 2 = 18.\n#### 18"], "18", {"answer": "18"}, []),
+        ("math_dapo", ["Answer: 18", "Answer: 19", "18"], "18", {"answer": "18"}, []),  # a dictionary
         ("search_r1_like_qa_em", ["<answer>a</answer><answer>Paris</answer>", "Paris"], PARIS,
          {"reward_model": {"ground_truth": PARIS}}, ["--gold_column", "reward_model"]),
     ],
