@@ -208,7 +208,7 @@ def test_sound_environment_is_ready(check):
     assert called["injection"][1:] == (8.5, 0.5)  # calls with half a surrogate pair are answered as bad ones
 
 
-@pytest.mark.parametrize("name", ["Calculator", "GuessTheNumber"])  # tools; answers in turn
+@pytest.mark.parametrize("name", ["SecondAttempt", "Calculator", "Search", "GuessTheNumber"])
 def test_examples_are_ready(check, name):
     rows = [{"prompt": "?", "answer": f"4{i}", "number": 17 + i} for i in range(3)]
     flags = ["--gold_template", "{number}"] if name == "GuessTheNumber" else []
