@@ -88,6 +88,7 @@ def test_the_program_that_defines_what_is_tested_counts(name):
     [
         "from solution import add\n\ndef test_add():\n    assert add(1, 2) == 3",
         ["from solution import add as plus", "assert plus(1, 2) == 3"],
+        "import solution\nassert solution.add(1, 2) == 3",
         "import solution as s\nassert s.add(1, 2) == 3",
         "from solution import *\nassert add(1, 2) == 3",
         "import unittest\nfrom main import add\n\nclass T(unittest.TestCase):\n"
@@ -209,9 +210,14 @@ def test_humaneval_references_without_the_prompts_preamble_are_paid(sandbox):
     columns = {name: [row.get(name) for row in rows] for name in ("tests", "entry_point", "setup")}
     prompts = [row["prompt"] for row in rows]
     assert lib.code_execution(prompts, texts, settings={"timeout_s": 20.0}, **columns) == [1.0] * 40
+    kind = load_script("evaluation").Code
+    task = kind.__new__(kind)
+    task.settings, task.ks = {"timeout_s": 20.0}, [1]
+    records = task.score(raw[:10], [[{"text": text}] for text in texts[:10]])
+    assert [record["metrics"]["passed"] for (record,) in records] == [1.0] * 10
 
 
-@pytest.mark.parametrize("piece", ["`", "~ ", "```python\n", "(", "```python\nx=1\n```\n", "if x:\n"])
+@pytest.mark.parametrize("piece", ["`", "~ ", " ", "```python\n", "(", "-", "```python\nx=1\n```\n", "'\n", "if x:\n"])
 def test_a_long_answer_is_read_in_time(sandbox, piece):
     text = piece * (20_000 // len(piece)) + "\n" + BLOCK
     start = time.thread_time()

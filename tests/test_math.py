@@ -86,6 +86,7 @@ def test_worker_starts_beside_the_first_item_is_waited_for_and_replaced(monkeypa
     assert process.poll() is None and not worker.ready
     texts, golds = [HARD[0]] * 99, [HARD[1]] * 99  # no item's time is spent on the start
     assert lib.math_equivalence(None, texts, golds) == [1.0] * 99 and worker.process is process
+    assert grader.math_score("\\boxed{|x|+5}", "|x|+") is None  # the worker cannot read the gold
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert grader.math_score(*HARD) == 1.0 and worker.process is not process

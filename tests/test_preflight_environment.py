@@ -9,7 +9,7 @@ from preflight_here import ProcessHere
 from parts.environments.scripted_play import LAST_NUMBER, copied
 from parts.foundation.messages import UserError
 from programs.reward_preflight import environment_process
-from programs.reward_preflight.command import check_arguments, make_parser
+from programs.reward_preflight.command import check_arguments, main, make_parser
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
 from programs.reward_preflight.policies import POLICIES, as_typed, call_text
 from programs.reward_preflight.probes import prompt_echo
@@ -208,7 +208,7 @@ def test_sound_environment_is_ready(check):
     assert called["injection"][1:] == (8.5, 0.5)  # calls with half a surrogate pair are answered as bad ones
 
 
-@pytest.mark.parametrize("name", ["Calculator", "GuessTheNumber"])  # tools; answers in turn
+@pytest.mark.parametrize("name", ["SecondAttempt", "Calculator", "Search", "GuessTheNumber"])
 def test_examples_are_ready(check, name):
     rows = [{"prompt": "?", "answer": f"4{i}", "number": 17 + i} for i in range(3)]
     flags = ["--gold_template", "{number}"] if name == "GuessTheNumber" else []
@@ -316,6 +316,13 @@ def test_hang_and_death_cost_one_conversation(stuck):
     assert "ended the process with exit code 1" in found["died"]["message"] and found["died"]["policy"] == "injection"
     problems = {p["name"]: p["problems"] for p in report["policies"] if p["problems"]}
     assert problems == {"endless": 1, "injection": 1}, "the others were played"
+
+
+@pytest.mark.usefixtures("check")
+def test_command_line(capsys):
+    assert main(["--environment", f"{EXAMPLES}:Calculator", "--data", str(EVAL_DATA), "--limit", "2"]) == 0
+    said = capsys.readouterr()
+    assert "verdict  ready" in said.out and "injection" in said.out and said.err == ""
 
 
 BAD = [

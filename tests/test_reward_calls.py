@@ -196,8 +196,12 @@ def test_the_form_of_verl_is_refused_with_the_command_that_ports_it(tmp_path):
     file = tmp_path / "verl_form.py"
     file.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n")
     command = f"python scripts/create_reward_template.py --from {file}:compute_score --output my_reward.py"
-    with pytest.raises(UserError, match=f"has verl's form.*try {re.escape(command)}$"):
+    with pytest.raises(UserError, match=f"has verl's form.*try {re.escape(command)}$") as caught:
         load_rewards(f"{file}:compute_score*0.5")
+    assert caught.value.code == 2
+    command = [*command.split()[2:-1], str(tmp_path / "my_reward.py")]
+    assert load_script("create_reward_template").main(command) == 0
+    assert call("ppo_train", f"{tmp_path / 'my_reward.py'}:verl_reward") == [1.0] * 4
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -270,7 +274,7 @@ def test_an_async_port_is_compared_with_its_original_in_one_loop(client, tmp_pat
     assert tried["same_score"] == tried["completions"] == 10 and server.calls == 20
 
 
-@pytest.mark.parametrize("name", WAYS[1:])
+@pytest.mark.parametrize("name", WAYS)
 def test_a_busy_judge_is_asked_again_but_a_fault_is_not(name, client, server):
     script = load_script(name)
     server.fail = [503, 429]
@@ -319,12 +323,14 @@ def failed_with(**fields) -> Exception:
 
 
 def test_which_failures_may_pass():
-    passing = [ConnectionResetError(), TimeoutError(), httpx.ConnectError("x"), failed_with(status_code=429)]
+    passing = [ConnectionResetError(), TimeoutError(), httpx.ConnectError("x"), httpx.ReadTimeout("x")]
+    passing += [failed_with(status_code=429)]
     passing += [failed_with(status=503), failed_with(response=types.SimpleNamespace(status_code=500))]
     lasting = [
         failed_with(response=types.SimpleNamespace(status_code=400)),
         failed_with(code="rate_limit"),
         KeyError("a"),
+        FileNotFoundError(),
     ]
     assert all(map(is_passing, passing)) and not any(map(is_passing, lasting))
 

@@ -162,6 +162,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("preflight")
     (path / "rewards.py").write_text(REWARDS, encoding="utf-8")
     write_lines(path / "rows.jsonl", ROWS)
+    (path / "broken.jsonl").write_text(json.dumps(ROWS[0]) + "\n\n{'prompt': 1}\n")
     (path / "bad_import.py").write_text("{}['key']\n")
     (path / "exits_at_import.py").write_text("import os\nos._exit(5)\n")
     write_lines(path / "plain.jsonl", [{"prompt": "1+1="}])
@@ -223,7 +224,7 @@ def test_sound_reward_is_ready(folder, check, name):
     assert set(shares.values()) == {0.0} and len(shares) == 9
     assert report["rows"] == 8 and all(report["contract"].values())
     function = report["functions"][0]
-    assert function["name"] == name and function["none_rate"] == 0
+    assert function["name"] == name and function["none_rate"] == 0 and 0 < function["p50_ms"] <= function["p99_ms"]
     assert not any(function[kind] for kind in ("raised", "hung", "died", "malformed", "not_finite"))
 
 
@@ -557,10 +558,13 @@ def test_list_shows_functions_and_presets(tmp_path, monkeypatch, capsys):
 GOOD = ["--reward", "rewards.py:good", "--data", "rows.jsonl"]
 BAD = [  # flags, what the message holds
     ([], ["no mode", "expected one of"]),
+    (["--list", "--reward", "good"], ["--list and --reward", "expected one of"]),
     (["--reward", "rewards.py:good"], ["without --data", "try --data"]),
     (["--reward", "rewards.py:gud", "--data", "rows.jsonl"], ["no function 'gud'", "expected one of"]),
     (["--reward", "nosuch.py:good", "--data", "rows.jsonl"], ["no file 'nosuch.py'", "expected FILE.py"]),
     (["--reward", "corectness_reward", "--data", "rows.jsonl"], ["got reward", "try correctness_reward"]),
+    (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
+    (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: row: got invalid JSON"]),
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
     (
         ["--reward", "rewards.py:other_names", "--data", "plain.jsonl"],
@@ -569,10 +573,14 @@ BAD = [  # flags, what the message holds
     (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["give no reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["unasked.jsonl:1: got", "try --prompt_column"]),
     ([*GOOD, "--model", "m", "--group_size", "1"], ["group_size 1", "expected 2 to"]),
+    ([*GOOD, "--max_new_tokens", "0"], ["expected 1 to"]),
     ([*GOOD, "--score", "x"], ["'--score'; expected a flag of --help; try evaluation.py --task reward:FUNCTION"]),
     ([*GOOD, "--max_turns", "3"], ["got --max_turns with --reward", "with --environment"]),
+    (["--environment", "e.py:E", "--data", "rows.jsonl", "--profile", "format"], ["got --profile with --environment"]),
+    ([*GOOD, "--model", "m", "--profile", "format"], ["got --profile with --model"]),
     (["--reward", "bad_import.py:f", "--data", "rows.jsonl"], ["raises KeyError", "expected a file that imports"]),
     ([*GOOD, "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
+    (["--reward", "rewards.py:good", "--dta", "rows.jsonl"], ["unknown argument '--dta'", "try --data"]),
     (["--list", "nosuch.py"], ["nosuch.py", "expected a Python file"]),
 ]
 
@@ -595,6 +603,7 @@ def test_table_names_probe_row_and_advice(check, capsys):
     assert re.search(r"^empty +8 +1 +1 +0.05 +8 +FAIL +Nothing at all\.$", shown, re.MULTILINE)
     row = r"^fail +empty: pays 100% .* \| row \d, score 1.0: '' \| try: .*--allow empty=1"
     assert re.search(row, shown, re.MULTILINE) and "verdict  not ready" in shown
+    assert main(GOOD) == 0 and "verdict  ready" in capsys.readouterr().out
 
 
 def test_state_between_calls_is_found(folder):

@@ -301,6 +301,33 @@ def judge(monkeypatch):
         yield state
 
 
+@pytest.mark.parametrize("task", ["qa", "llm_judge"])  # a function, and one that is awaited
+def test_trl_trainer_scores_with_it(files, task, judge):
+    """GRPOTrainer's own method that calls rewards, on a stand-in for the trainer."""
+    import torch
+    from trl import GRPOTrainer
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    trainer = types.SimpleNamespace(
+        accelerator=types.SimpleNamespace(device=torch.device("cpu"), is_main_process=True),
+        state=types.SimpleNamespace(global_step=1),
+        args=types.SimpleNamespace(report_to=[]),
+        reward_funcs=[getattr(load(files[task, "both"]), f"{task}_reward".replace("llm_", ""))],
+        **{"reward_processing_classes": [None], "reward_func_names": [task], "environments": None, "async_loop": loop},
+        **{"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None},
+    )
+    prompts = [[{"role": "user", "content": DATA[task]["prompt"]}]] * 2
+    completions = [[{"role": "assistant", "content": text}] for text in (DATA[task]["answer"], "nothing of the kind")]
+    rows = [DATA[task] | {"prompt": prompt} for prompt in prompts]
+    scores = GRPOTrainer._calculate_rewards(trainer, rows, prompts, completions, [[1], [2]])
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    assert scores.tolist() == [[1.0], [0.0]]
+
+
 # ------------------------------------------------------------------------------------------------ judge
 
 
@@ -344,6 +371,9 @@ def test_judge_retries_what_can_pass_and_nothing_else(judging, judge):
         with pytest.warns(UserWarning, match=told):
             assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
         assert len(judge.seen) == asked
+    judging.BASE_URL, judging.RETRIES = "http://127.0.0.1:9/v1", 1
+    with pytest.warns(UserWarning, match="no score"):
+        assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
 
 
 def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
@@ -596,6 +626,9 @@ def test_port_to_verl_asks_which_of_two_columns_is_the_gold_one(mine, capsys):
     code = "def odd(completions, size, wanted, **_):\n    return [float(x in wanted) for x in completions]\n"
     (mine / "mine.py").write_text(f"{MINE}\n\n{code}")
     assert "which reads size and wanted; expected --gold_column, one of them" in refused(mine, capsys, "odd")
+    write_lines(mine / "rows.jsonl", [{"prompt": "?", "size": 1, "wanted": "7"}])
+    module = port(mine, "odd", "--gold_column", "wanted", "--completions", "text", "--data", mine / "rows.jsonl")
+    assert by_verl(module, {"wanted": "7", "size": 1}, "7")["score"] == 1.0
 
 
 @pytest.mark.parametrize("flags", [["REWARDS", "--weights", "1.0", "0.2"], ["REWARDS*REWARD_WEIGHTS"]])
@@ -675,12 +708,14 @@ def test_port_to_trl_gives_the_same_score(mine):
     assert by_trl(module.async_score, [{"answer": "7"}] * 2, ["7", "8"]) == [1.0, 0.0]
 
 
-def test_port_of_the_librarys_preset_scores_as_our_trainers(tmp_path, ppo):
+def test_port_of_the_librarys_preset_scores_as_our_trainers(tmp_path, ppo, capsys):
     make(tmp_path, "--from", f"{LIBRARY}:QA_REWARDS", name="port.py")
     module, texts = load(tmp_path, "port.py"), ["Paris", "in Paris", "London", "", "<answer>Paris</answer>"]
     rows = [{"prompt": [{"role": "user", "content": "?"}], "columns": {"answer": "Paris"}}] * len(texts)
     scores, _ = ppo.Reward([f"{LIBRARY}:QA_REWARDS"])(rows, texts, [[1]] * len(texts))
     assert [by_verl(module, {"answer": "Paris"}, text)["score"] for text in texts] == pytest.approx(scores, abs=1e-12)
+    make(tmp_path, "--from", "soft_overlong_punishment", name="o.py")
+    assert "completion_ids is not given in verl" in capsys.readouterr().err
 
 
 def test_port_and_original_move_together(mine, tmp_path_factory):
@@ -1014,7 +1049,9 @@ def test_inline_port_of_what_needs_more_is_refused(mine, capsys, flags, message)
 OUT = ["--output", "x.py"]
 BAD = [  # flags, what the message holds
     (OUT, "try --task math"),
+    (["--task", "math", "--from", "mine.py:correct", *OUT], "try --task math"),
     (["--task", "math"], "got no --output"),
+    (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "math.py"], "try --output my_math.py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
@@ -1022,27 +1059,33 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
+    (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected a Python name"),
     (["--task", "custom", "--rule", "equals:score", *OUT], "the column 'score'; expected"),
+    (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
     (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
     (["--task", "custom", "--rule", "equal:answer", *OUT], "try equals"),
     (["--task", "custom", "--rule", "equals:a*0", *OUT], "expected a weight > 0"),
     (["--task", "custom", "--rule", "words:9-2", *OUT], "expected words:LOW-HIGH"),
     (["--task", "custom", "--rule", "matches:(", *OUT], "expected a regular expression"),
     (["--task", "custom", "--rule", "matches:(?s).*", *OUT], "expected one that some do not"),
+    (["--from", "mine.py:corect", *OUT], "try correct"),
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "a reward of TRL's contract; expected --for verl"),
     (["--from", "mine.py:REWARDS", "--for", "trl", *OUT], "a list of 2 rewards; expected --for verl; TRL takes it"),
+    (["--from", "mine.py:short", "--for", "both", *OUT], "try one command for each"),
     (["--from", "mine.py:compute_score", "--for", "both", *OUT], "expected --for trl"),
     (["--from", "mine.py:needs_ids", *OUT], "requires completion_ids"),
     (["--from", "mine.py:no_default", *OUT], "verl gives none by itself; try a default"),
     (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --output"),
     (["--from", "mine.py:REWARDS", *OUT], "try mine.py:REWARDS*REWARD_WEIGHTS"),
     (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "for 2 functions; expected one for each"),
+    (["--from", "mine.py:REWARDS", "--weights", "1", "nan", *OUT], "expected finite numbers"),
     (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
     (["--task", "passes_tests", "--signature", "f(a, b, completions)", *OUT], "try a, completions first"),
     (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
+    (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
     (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from unittest.mock import Mock
 
@@ -334,7 +335,16 @@ TEXTS = {  # {function: {score: texts}}, beside the examples in the functions' d
     },
     "no_syntax_error": {
         1: ["So:\n" + PY.format("def f(x):\n    return x"), "def f(x):\n    return x"],
-        0: [PY.format("def f(x) return x"), "-" * 15_000 + "1", "(" * 300, "x = '\0'", "", "'text'", "pass"],
+        0: [
+            PY.format("def f(x) return x"),
+            "x=" + "1+" * 12_000 + "1",
+            "-" * 15_000 + "1",
+            "(" * 300,
+            "x = '\0'",
+            "",
+            "'text'",
+            "pass",
+        ],
     },
     "min_length": {0.2: ["a " * 10]},
     "max_length_penalty": {-0.2: ["a " * 600], -1: ["a " * 2000]},
@@ -347,6 +357,7 @@ TWO = r"\boxed{2}"
 SCORES = {  # {function: [(text, columns and options, score)]}
     "exact_match": [("paris", {"answer": "Paris", **opts(ignore_case=True)}, 1)],
     "fuzzy_match": [
+        ("The CAT!", {"answer": "the cat"}, 1),
         ("x", {"answer": ["y z", "x y"]}, 2 / 3),
         ("colour", {"answer": "color", **opts(unit="character")}, 10 / 11),  # the LCS is color: 2·5 / 11
         ("a b\n#### c", {"reference": "a b c"}, 1),  # a heading of a summary is no final answer
@@ -361,10 +372,20 @@ SCORES = {  # {function: [(text, columns and options, score)]}
         ("{}", {"schema": json.dumps(SCHEMA)}, 0),
         ("1", {"schema": None}, None),
     ],
+    "code_block_format": [
+        ("```sql\nx\n```", opts(language="sql"), 1),
+        (PY.format("x = 1"), opts(language="Python"), 1),
+    ],
     "soft_xml_format": [("<a>x</a>", opts(tags=["a"]), 1)],
     "think_format": [("a</think>b", opts(prefilled=True), 1), ("<think>a</think>b", opts(prefilled=True), 0)],
-    "ideal_length": [("abc", {"completion_ids": [1] * 5, **opts(ideal=10, unit="tokens")}, 0.5)],
-    "soft_overlong_punishment": [("a " * n, OVERLONG, paid) for n, paid in ((100, 0), (101, -1))],
+    "ideal_length": [
+        ("abcde", opts(ideal=10, unit="characters"), 0.5),
+        ("abc", {"completion_ids": [1] * 5, **opts(ideal=10, unit="tokens")}, 0.5),
+    ],
+    "soft_overlong_punishment": [
+        ("a", {"completion_ids": [0] * 18_432}, -0.5),
+        *(("a " * n, OVERLONG, paid) for n, paid in ((100, 0), (101, -1))),
+    ],
     "cosine_scaled": [  # 9 of 18 characters: the cosine is 0, so the middle of (0.5, 1)
         (TWO, {"answer": "2", **opts(max_length=18)}, 0.75),
         (TWO, {"answer": "3", **opts(max_length=18)}, -0.75),
@@ -380,6 +401,7 @@ SCORES = {  # {function: [(text, columns and options, score)]}
     "no_repetition": [("好" * 113, opts(threshold=1.0), 1 / 102)],
     "language_consistency": [
         ("Hello, Welt 12", {"language": "de"}, 1),
+        ("привет ok", {"language": "ru"}, 6 / 8),
         *(("日本のカ", {"language": language}, paid) for language, paid in (("ja", 1), ("zh", 0.5))),
         *((text, {"language": "en"}, paid) for text, paid in (("2 + 2 = 4", 1), ("", 0))),
         ("hi", {"language": "xx"}, None),
@@ -390,7 +412,11 @@ SCORES = {  # {function: [(text, columns and options, score)]}
         *((text, {"answer": None, "answers": NO_TEXT}, paid) for text, paid in (("", 1), ("no", 0))),
         ("b", {"answer": None, "answers": None}, None),
     ],
-    "squad_f1": [("no", {"answer": "no no"}, 2 / 3), ("b", {"answer": None, "answers": None}, None)],
+    "squad_f1": [
+        ("no", {"answer": "no no"}, 2 / 3),
+        *((text, {"answer": None, "answers": NO_TEXT}, paid) for text, paid in (("", 1), ("no", 0))),
+        ("b", {"answer": None, "answers": None}, None),
+    ],
 }
 
 
@@ -539,6 +565,14 @@ def test_reasoning_quality_pays_nothing_for_stuffing():
     assert [score("reasoning_quality", text) for text in STUFFING] == [0] * len(STUFFING)
 
 
+@given(st.lists(st.sampled_from(sorted(lib._CONNECTORS)), max_size=30), st.integers(0, 4))
+@settings(max_examples=30, deadline=None)
+def test_connectors_never_raise_reasoning_quality(connectors, n):
+    plain = " ".join(STEPS[:n])
+    for stuffed in (plain + " " + " ".join(connectors), " ".join(connectors) + ". " + plain):
+        assert score("reasoning_quality", stuffed) <= score("reasoning_quality", plain)
+
+
 # ------------------------------------------------------------------------------------------------ properties
 FUNCTIONS = {name: f for name, f in vars(lib).items() if hasattr(f, "core") and name == f.__name__}
 EXECUTING = {"code_execution"}  # text is a program: a few cases below, more in the sandbox's tests
@@ -602,6 +636,7 @@ def long_texts(size: int) -> dict[str, str]:
     """Texts of about so many characters, by what they repeat."""
     texts = {repr(piece): (piece * size)[:size] for piece in LONG}
     texts |= {"sequences": " ".join(map(str, range(size // 5))), "opened": "<think>" + "<answer>" * (size // 8)}
+    texts |= {"one line": "x = " + "-" * size + "1"}
     return texts | {"boxes": "\\boxed{" * (size // 7) + "1" + "}" * (size // 7)}
 
 
@@ -807,6 +842,14 @@ def test_options_in_a_call_and_columns_of_the_same_name():
     assert lib.json_schema.configure(schema=SCHEMA)(None, ['{"n": 1}']) == [1.0]
 
 
+def test_threads_agree():
+    texts = [" ".join(STEPS[: n % 5]) + f"<answer>{n}</answer>" for n in range(20)]
+    names = sorted(set(FUNCTIONS) - EXECUTING)
+    alone = [call(FUNCTIONS[name], texts) for name in names]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda name: call(FUNCTIONS[name], texts), names * 2)) == alone * 2
+
+
 def test_everything_pickles():
     brief = lib.max_length_penalty.configure(maximum=3, name="brief")
     adaptive = lib.AdaptiveReward([lib.exact_match, brief], [1, 0], [1, 1])
@@ -829,6 +872,8 @@ def test_a_name_that_the_library_lacks_is_told_the_nearest(name):
 
 def test_reading_texts():
     assert lib._code("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "a", "b may be its output"
+    assert lib._code("```\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"
+    assert lib._code("```bash\nx\n```\n```python3 title=a.py\na\n```") == "a"
     listed = "1. So:\n   ```python\n   def f():\n       return 1\n\n   x = f()\n   ```"
     assert lib._code(listed) == "def f():\n    return 1\n\nx = f()"
     assert lib._code("```python\n    return 1\n```") == "    return 1", "the rest of a function"
@@ -1039,6 +1084,7 @@ def test_reward_model(classifier):
     completions = [[{"role": "assistant", "content": text}] for text in texts]
     assert scorer(prompts=chat, completions=completions) == pytest.approx(scores, abs=1e-4)
     assert scorer(prompts[::-1], texts[::-1]) == pytest.approx(scores[::-1], abs=1e-4)
+    assert pickle.loads(pickle.dumps(scorer))(prompts, texts) == pytest.approx(scores, abs=1e-4)
     long = scorer(None, ["\ud800\0" + "a" * 5000, None])
     assert all(math.isfinite(value) for value in long)
     assert scorer([], []) == [] and scorer.__name__ == "reward_model"
@@ -1047,10 +1093,12 @@ def test_reward_model(classifier):
         assert short[0] == pytest.approx(short[1], abs=1e-5) and short[0] != pytest.approx(short[2], abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "device", "place"), [(True, "auto", "cuda:3"), (False, "auto", "auto"), (True, "cpu", "cpu")]
-)
-def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, device, place, monkeypatch):
+GPU_PLACES = [(True, "3", "auto", "cuda:3"), (True, "", "auto", "auto")]
+GPU_PLACES += [(False, "3", "auto", "auto"), (True, "3", "cpu", "cpu")]
+
+
+@pytest.mark.parametrize(("gpu", "rank", "device", "place"), GPU_PLACES)
+def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, monkeypatch):
     """auto would use other processes' GPUs."""
     import torch
     import transformers
@@ -1059,7 +1107,7 @@ def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, device, place, monkeyp
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: None)
     monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", loads)
-    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", rank)
     with pytest.raises(KeyError):
         lib.reward_model.configure(model="m", device=device)(["q"], ["a"])
     assert loads.call_args.kwargs["device_map"] == place

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import platform
+import random
 import re
 import signal
 import socket
@@ -71,27 +72,47 @@ def write(path, text="x"):
     Path(path).write_text(text)
 
 
-HARMS = {  # folder, TCP port, UDP port, mark, digits
-    "changed /new": lambda d, *_: write(f"{d}/new"),
-    "changed /victim.txt": lambda d, *_: os.chmod(f"{d}/victim.txt", 0o600),
-    "changed /folder": lambda d, *_: os.utime(f"{d}/folder", (0, 0)),
-    "AF_INET SOCK_STREAM": lambda d, tcp, *_: connect(socket.AF_INET, ("127.0.0.1", int(tcp))),
-    "AF_INET SOCK_DGRAM": lambda d, t, udp, *_: connect(socket.AF_INET, ("127.0.0.1", int(udp)), socket.SOCK_DGRAM),
-    "AF_UNIX SOCK_STREAM": lambda d, *_: connect(socket.AF_UNIX, f"{d}/stream.sock"),
-    "AF_UNIX SOCK_DGRAM": lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}d", socket.SOCK_DGRAM),
-    "left /dev/shm/": lambda d, t, u, token, _: write(f"/dev/shm/{token}"),
-    "still runs": lambda *a: subprocess.Popen(["sleep", f"30.0{a[4]}"]),
-    "late: ": lambda *a: time.sleep(0.4),
-    "run_code raised IndexError": lambda *a: [][0],
+HARMS = {  # what is said, and effects: of folder, TCP port, UDP port, mark, digits
+    "changed /new": [lambda d, *_: write(f"{d}/new")],
+    "changed /victim.txt": [
+        lambda d, *_: write(f"{d}/victim.txt", "kept me"),
+        lambda d, *_: os.chmod(f"{d}/victim.txt", 0o600),
+    ],
+    "changed /folder": [lambda d, *_: os.utime(f"{d}/folder", (0, 0))],
+    "changed /folder/inner.txt": [lambda d, *_: os.unlink(f"{d}/folder/inner.txt")],
+    "changed /link": [lambda d, *_: os.symlink("x", f"{d}/link")],
+    "AF_INET SOCK_STREAM": [lambda d, tcp, *_: connect(socket.AF_INET, ("127.0.0.1", int(tcp)))],
+    "AF_INET SOCK_DGRAM": [lambda d, t, udp, *_: connect(socket.AF_INET, ("127.0.0.1", int(udp)), socket.SOCK_DGRAM)],
+    "AF_UNIX SOCK_STREAM": [
+        lambda d, *_: connect(socket.AF_UNIX, f"{d}/stream.sock"),
+        lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}"),
+    ],
+    "AF_UNIX SOCK_DGRAM": [
+        lambda d, *_: connect(socket.AF_UNIX, f"{d}/datagram.sock", socket.SOCK_DGRAM),
+        lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}d", socket.SOCK_DGRAM),
+    ],
+    "left /dev/shm/": [lambda d, t, u, token, _: write(f"/dev/shm/{token}")],
+    "still runs": [
+        lambda *a: subprocess.Popen(["sleep", f"30.0{a[4]}"]),
+        lambda *a: subprocess.Popen(["bash", "-c", "sleep 30; :", a[3]]),
+    ],
+    "late: ": [lambda *a: time.sleep(0.4)],
+    "the caller grew by": [lambda *_: None],
+    "run_code raised IndexError": [lambda *a: [][0]],
 }
 
 
-@pytest.mark.parametrize("expected", HARMS)
-def test_judge_sees(expected, monkeypatch):
+@pytest.mark.parametrize(("expected", "effect"), [(said, effect) for said in HARMS for effect in HARMS[said]])
+def test_judge_sees(expected, effect, monkeypatch):
     monkeypatch.setattr(attacks, "LIMITS", {"timeout_s": 0.1, "total_timeout_s": 0.1, "memory_mb": 64})
     monkeypatch.setattr(attacks, "LATE_S", 0.2 if expected == "late: " else 999)
+    monkeypatch.setattr(attacks, "CALLER_GROWTH_MB", 30 if "grew" in expected else 10_000)
+    if "grew" in expected:  # the measure is the highest ever, also of other tests
+        peaks = iter([1024, 1024 * 65])  # kB before and after
+        peak = lambda _: types.SimpleNamespace(ru_maxrss=next(peaks))  # noqa: E731
+        monkeypatch.setattr(attacks, "resource", types.SimpleNamespace(RUSAGE_SELF=0, getrusage=peak))
     # of attacks with processes the judge looks twice: one that has just begun may not bear its name yet
-    problems = judged(HARMS[expected], kind="process" if expected == "still runs" else "exit")
+    problems = judged(effect, kind="process" if expected == "still runs" else "exit")
     beside = {"changed the folder", "changed /folder"}  # a folder's times change with what is in it
     assert any(expected in problem for problem in problems), problems
     assert all(expected in problem or problem in beside for problem in problems), problems
@@ -201,7 +222,7 @@ def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
     kinds = ["read", "write", "process", "network", "signal"] + ["reach"] * (missing != "seccomp")
     flags = ["--gentle", "--kind", *kinds, "--suite", "calls", "reached", "--disable", *missing.split()]
     result = attacks.supervise(flags)
-    contained(result, 90)
+    contained(result, 100)
     assert all(result["end"]["layers"][layer] == "off: disabled by the caller" for layer in missing.split())
 
 
@@ -229,6 +250,9 @@ VALUES_OF = [
     ("list(collections.deque([1], 3))", [1]),
     ("collections.namedtuple('P', 'x y')(1, [1])", (1, [1])),
     ("[fractions.Fraction(4, 6)]", [Fraction(2, 3)]),
+    ("str(datetime.date(2024, 2, 28) + datetime.timedelta(1))", "2024-02-29"),
+    ("str(decimal.Decimal('0.1') * 3)", "0.3"),
+    ("random.Random(3).randint(1, 99)", random.Random(3).randint(1, 99)),
     ("len(bytearray(200 << 20))", 200 << 20),
     # keys of correct programs may share hashes: those of -1 and -2, of every 61st power of two
     ("{}.fromkeys(itertools.product(range(-60, 61), repeat=2), 0)", {}.fromkeys(product(range(-60, 61), repeat=2), 0)),
@@ -238,7 +262,10 @@ NEARLY = [  # what a program returns, what is expected
     *(("1", True), ("True", 1), ("'1'", 1), ("[1, 2, 3]", [1, 2]), ("[1, 2]", {1, 2}), ("b'a'", "a"), ("None", 0)),
     *(("[2, 1]", [1, 2]), ("None", []), ("1.001", 1.0), ("10**15 + 1", 10**15), ("{'a': 1}", {"a": 1, "b": None})),
 ]
-EVALUATES = "import collections, fractions, itertools\ndef f(x):\n    print('debug', x)\n    return eval(x)"
+EVALUATES = (
+    "import collections, datetime, decimal, fractions, itertools, random\n"
+    "def f(x):\n    print('debug', x)\n    return eval(x)"
+)
 
 
 def test_values_arrive_as_they_are_and_nearly_right_ones_fail(sandbox):
@@ -289,6 +316,13 @@ ARRAY = """
 import numpy as np
 def f(x): return (np.array(x) * 2).tolist() + [np.float64(0.5), np.int64(3)]
 """
+LATE = """
+import threading, time
+def g():
+    time.sleep(0.02)
+    print('late')
+threading.Thread(target=g).start()
+"""
 CHANGED = "def check(candidate):\n    x = [2, 1]\n    assert candidate(x) is None\n    assert x == [1, 2, 9]\n"
 SET_UP_CLOSE = "import math\ndef close(a, b):\n    return math.isclose(a, b, abs_tol=1e-6)\n"
 CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a script, or Python
@@ -311,6 +345,7 @@ CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a scri
     ("print('é漢\U0001f600', input())", ("ß", "é漢\U0001f600 ß")),
     ("import sys\nsys.stdout.buffer.write(b'ok\\n')\nsys.stdout.flush()", ("", "ok")),
     ("import atexit\natexit.register(print, 'bye')\nprint('hi')", ("", "hi\nbye\n")),
+    (LATE, ("", "late")),
     ("for i in range(50000):\n    print(i)", ("", "".join(f"{i}\n" for i in range(50000)))),
 ]
 
@@ -445,17 +480,19 @@ def humaneval():
         return [json.loads(line) for line in file]
 
 
-@pytest.mark.parametrize("solved", [True, False])
-def test_humaneval_passes_with_its_solutions_only(sandbox, humaneval, solved):
-    """Every third row."""
-    rows, jobs = humaneval[::3], []
+@pytest.mark.parametrize(
+    ("solved", "rest"), [(True, 0), (False, 0), *(pytest.param(True, rest, marks=pytest.mark.long) for rest in (1, 2))]
+)
+def test_humaneval_passes_with_its_solutions_only(sandbox, humaneval, solved, rest):
+    """Every third row, from the first, second or third on."""
+    rows, jobs = humaneval[rest::3], []
     for row in rows:
         body = row["canonical_solution"] if solved else "    return None\n"
         job = {"code": row["prompt"] + body, "tests": row["test"], "entry_point": row["entry_point"]}
         jobs.append(job | {"setup": row["prompt"] + "    pass\n", "timeout_s": 20})
     verdicts = sandbox.run_many(jobs)
     odd = {row["task_id"]: v for row, v in zip(rows, verdicts, strict=True) if v.all_passed != solved}
-    assert odd == {} and len(verdicts) == 55
+    assert odd == {} and len(verdicts) == (54 if rest == 2 else 55)
     assert all(v.trusted if solved else v.status != "ok" for v in verdicts)
 
 
@@ -480,7 +517,6 @@ def test_four_threads_get_their_own_verdicts(sandbox):
         batches = [range(start, start + 25) for start in range(0, 100, 25)]
         found = list(pool.map(lambda batch: sandbox.run_many([numbered(n) for n in batch], workers=2), batches))
     assert [[verdict.passed for verdict in batch] for batch in found] == [[n % 4 for n in batch] for batch in batches]
-    assert sandbox.run_many([]) == []
 
 
 USE_AND_END = """
@@ -559,6 +595,7 @@ RAISE_TEST = "import pytest\ndef test_f():\n    with pytest.raises(ValueError):\
 EXPECTED_ERRORS = (  # f(-1) raises ValueError
     "try:\n    f(-1)\n    assert False\nexcept ValueError:\n    pass",
     "try:\n    f(-1)\n    assert False, 'no error'\nexcept (TypeError, ValueError) as error:\n    print(error)",
+    "try:\n    f(-1)\n    raise AssertionError('no error')\nexcept ValueError:\n    pass",
     "try:\n    f(-1)\nexcept ValueError:\n    pass\nelse:\n    assert False",
     "def test_f():\n    try:\n        f(-1)\n        assert False\n    except ValueError:\n        return",
 )
@@ -608,12 +645,16 @@ import pytest
 def test_f(a, b, c):
     assert min(a) > 0 and f(b) == c
 """
+EACH = (
+    "import pytest\n@pytest.mark.parametrize('d', [{'a': 1}, pytest.param([2])])\n"
+    "def test_f(d):\n    assert f(d) == d\n"
+)
 TEST_CLASS = (
     "class TestF:\n    def setup_method(self): self.x = 1\n    def test_f(self):\n        assert f(self.x) == 1\n"
 )
 SCRIPT = "def test_f():\n    assert f(1) == 1\nif __name__ == '__main__':\n    {}\n"
 SKIP = "import pytest\n@pytest.mark.skip\ndef test_g():\n    assert f(1) == 2\n"
-FAILS = "import pytest\ntry:\n    f(-1)\n    pytest.fail('no error')\nexcept ValueError:\n    pass"
+FAILS = EXPECTED_ERRORS[2].replace("raise AssertionError", "pytest.fail").replace("try", "import pytest\ntry")
 SET_UPS = TEST_CLASS.replace("def setup_method(self): self", "@classmethod\n    def setup_class(cls): cls")
 MODULE = (
     "x = []\ndef setup_module(): x.append(1)\ndef setup_function(f): x.append(2)\ndef test_f(): assert f(x) == [1, 2]"
@@ -646,9 +687,13 @@ class G:
         self.counts[key][x] += 1
 """
 GROWN = "g = G()\nassert g.rows == [] and g.counts == {}\ng.start()\ng.put(1, 2)\ng.put(1, 3)\n"
+OPTIONAL = "try:\n    import no_such_library\nexcept ImportError:\n    pass\nassert f(1) == 1"
 ALONE = (  # no program can pass these: it runs in a process and folder of its own
     "from unittest.mock import patch\n@patch('os.getcwd', return_value=3)\ndef test_f(m):\n    assert f(1) == 3",
     "import os\nos.environ['X'] = '3'\nassert f(1) == 3",
+    "import numpy as np\nnp.random.seed(0)\nassert f(1) == 3",
+    "import tempfile\nwith tempfile.NamedTemporaryFile() as t:\n    assert f(t.name) == 3",
+    "from os import path\nf('x')\nassert path.exists('x')",
     "import random\nrandom.seed(0)\nassert f(1) == 3",
     "open('x', 'w').write('3')\nassert f('x') == 3",
     "import no_such_library\nassert f(1) == 3",
@@ -693,7 +738,10 @@ VERDICTS = [
     (POINT, "p = P()\np.x = 5\nassert p.get() == 5\nassert p.x == 5", "ok 2/2"),
     (FIXED, "p = P()\np.x = 5\nassert p.x == 5", "failed 0/1"),
     ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", "ok 1/1"),
+    ("from decimal import Decimal\ndef f(x): return Decimal(x)", "assert f('1.5') == 1.5", "ok 1/1"),
+    ("import datetime\ndef f(*a): return datetime.date(*a)", "assert f(2024, 2, 29).year == 2024", "ok 1/1"),
     ("from collections import deque\ndef f(x): return deque(x)", "assert list(f([1, 2])) == [1, 2]", "ok 1/1"),
+    ("def f(x): return range(x)", "assert f(3) == range(3)", "ok 1/1"),
     (RAISES, RAISE_TEST, "ok 1/1"),
     ("def f(x): return x", RAISE_TEST, "failed 0/1"),
     ("def f(x): return x", CLOSE, "ok 1/1"),
@@ -713,11 +761,13 @@ VERDICTS = [
     ("def f(): print(3)", CAPTURE, "invalid_tests 0/1"),
     ("def f(g): return g(1)", "assert f(lambda x: x + 1) == 2", "ok 1/1"),
     ("def f(g): return g(1)", "def h(x, y=2):\n    return [x + y for _ in 'a']\nassert f(h) == [3]", "ok 1/1"),
+    ("def f(g): return g(2)", "assert f(lambda x: x + 1) == 2", "failed 0/1"),
     ("def f(g): return 2", "y = 1\nassert f(lambda x: x + y) == 2", "invalid_tests 0/1"),
     ("def f(g): return g(1)", "assert f(max) == 1", "invalid_tests 0/1"),
     ("def g(x): return x + 1\ndef f(g): return g(1)", "assert f(g) == 2", "ok 1/1"),
     ("class G:\n    x = 2\ndef f(g): return g.x", "assert f(G) == 2\nassert f(g=G) == 2", "ok 2/2"),
     ("def f(x): return x", "def test_f():\n    f(1)", "no_tests 0/0"),
+    ("def f(x): return x", "def check(candidate):\n    pass", "no_tests 0/0"),
     # a wrong program stays in the count
     (NOTHING, "for a, b in zip(f(3), [0, 1, 2]):\n    assert a == b", "failed 0/1"),
     (NOTHING, "import pytest\nfor x in f(3):\n    with pytest.raises(ValueError):\n        x()", "failed 0/1"),
@@ -732,6 +782,7 @@ VERDICTS = [
     *((CLASSES, test, "ok 1/1") for test in (CAUGHT, CAUGHT.replace("A", "B"), WITH_RAISES, TEST_CASE)),
     *((f"A = {base}\ndef f(x): return x", CAUGHT, "failed 0/1") for base in ("Exception", "AssertionError")),
     ("class A(AssertionError): pass\ndef f(x): return x", CAUGHT, "failed 0/1"),
+    ("class A(Exception): pass\nclass B(Exception): pass\ndef f(x): raise B", CAUGHT, "failed 0/1"),
     (CLASSES, "assert P(1).x == 1\nassert P(1) == (1,)", "ok 2/2"),
     (CLASSES, "try:\n    f(-1)\n    assert 0\nexcept Exception as e:\n    assert isinstance(e, A)", "ok 1/1"),
     # classes of the program
@@ -746,7 +797,10 @@ VERDICTS = [
     (ORDERED, "from collections import OrderedDict as O\nassert f() == O(a=2, b=1)", "failed 0/1"),
     # pytest
     ("def f(x): return x", MANY, "ok 4/4"),
+    ("def f(x): return 1", MANY, "failed 2/4"),
+    ("def f(x): return x", EACH, "ok 2/2"),
     ("def f(x): return x", TEST_CLASS, "ok 1/1"),
+    ("def f(x): return -x", TEST_CLASS, "failed 0/1"),
     ("def f(x): print(x)", "def test_f(capsys):\n    f(1)\n    assert capsys", "invalid_tests 0/1"),
     ("def f(x): return input()", PATCH, "invalid_tests 0/1"),
     ("def f(x): return x", "import sys\nassert f(1) == 2\nsys.stderr.write('end')", "failed 0/1"),
@@ -756,6 +810,7 @@ VERDICTS = [
         for value, end in (("x", "ok 1/1"), ("-x", "failed 0/1"))
         for test in (
             *map(SCRIPT.format, ("test_f()", "import sys, pytest; sys.exit(pytest.main([__file__]))")),
+            "def main():\n    assert f(1) == 1\nif __name__ == '__main__':\n    main()",
             "if '__main__' == __name__:\n    assert f(1) == 1",
             "import sys\nassert f(1) == 1\nsys.exit(0)",
             *(UNITTEST + f"unittest.main({given})" for given in ("", "argv=[''], exit=False")),
@@ -786,13 +841,17 @@ VERDICTS = [
     ("def f(g): return g", "def g(x):\n    return x\nassert f(g).__name__ == 'g'", "ok 1/1"),
     *(("def f(x): return 3", test, "invalid_tests 0/1") for test in ALONE),
     ("def f(x): return x", "import random\nrandom.seed(0)\nx = random.random()\nassert f(x) == x", "ok 1/1"),
+    ("def f(x): return x", OPTIONAL, "ok 1/1"),
     ("class Fs:\n    def exists(self, p): return True", "assert Fs().exists('x')", "ok 1/1"),
     # what a program returns may be iterated, entered and awaited
     ("def f():\n    yield from (1, 2)", "g = f()\nassert next(g) == 1", "ok 1/1 trusted"),
+    ("def f():\n    yield 1", "g = f()\nassert next(g, 0) == 1\nassert next(g, None) is None", "ok 2/2 trusted"),
+    ("def f():\n    yield 2", "assert next(f()) == 1", "failed 0/1 trusted"),
     ("import itertools\nf = itertools.count", "g = f()\nassert [next(g) for _ in '12'] == [0, 1]", "ok 1/1 trusted"),
     (ENTERS.format(1), ENTERED, "ok 1/1 trusted"),
     (SWALLOWS, ENTERED, "failed 0/1 trusted"),
     ("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 1", RAN, "ok 1/1 trusted"),
+    ("async def f():\n    return 2", RAN, "failed 0/1 trusted"),
     ("async def f(x):\n    return x", TOGETHER, "ok 2/2 trusted"),
     ("async def f():\n    raise ValueError", RUN_RAISES, "ok 1/1 trusted"),
     # but these bring no object that is equal to everything
@@ -839,17 +898,20 @@ VERDICTS = [
     ("def f(x): return x", "assert len([1]) == 1\nassert f(1) == 1", "ok 2/2"),
     # what judges is not the program's: with the result in a variable, too
     ("def f(x): return 0\ndef sorted(x): return [1]", "r = f(1)\nassert sorted([r]) == [1]", "failed 0/1"),
+    ("def f(x): return 0\ndef isclose(*a): return True", "r = f(1)\nassert isclose(r, 3)", "failed 0/1"),
     ("def f(x): return 0\ndef max(x): return 0", "assert f(1) == max([1])", "failed 0/1"),
     ("def sum(x): return 0\ndef abs(x): return 0", "r = sum([1, 2])\nassert abs(r - 3) < 1e-6", "failed 0/1"),
     ("def sum(x): return 0\ndef range(n): return []", "for i in range(1, 3):\n    assert sum([i]) == i", "failed 0/2"),
     # lists that the program changes are those of the tests, wherever these hold them
     ("def f(x): x[0].append(1)", "a = [0]\nf([a])\nassert a == [0, 1]", "ok"),
+    ("def f(x): x[0].append(1)", "a = [0]\nf((a,))\nassert a == [0, 1]", "ok"),
     ("def f(x): x[0][0] = 5", "g = [[0]]\nrow = g[0]\nf(g)\nassert row == [5]", "ok"),
     (SORTS, "a = [2, 1]\nf(x=a)\nassert a == [1, 2]", "ok"),
     (SORTS, "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a", "ok"),
     ("def f(a, b):\n    a.append(1)\n    return b", "x = [0]\nassert f(x, x) == [0, 1]", "ok"),
     ("def f(g):\n    g[0][0] = 1\n    return g", "assert f([[0]] * 2) == [[1], [1]]", "ok"),
     ("def f(x): return x", "a = [0]\nassert f(a) is a", "ok"),
+    ("def f(x): return list(x)", "a = [0]\nassert f(a) is a", "failed"),
     (BOX, "b = B()\nb.rows[0][0] = 3\nassert b.total() == 3\nb.rows.append([4])\nassert b.total() == 7", "ok"),
     (BOX, "b = B()\nassert b.rows == [[0]]\nb.rows[0][0] = 3\nassert b.total() == 0", "failed"),
     (BOX, "b = B()\nr = b.rows\nb.rows.append([2])\nassert r is b.rows and r == [[0], [2]]", "ok"),
@@ -863,6 +925,7 @@ VERDICTS = [
     ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1) is True", "failed"),
     # the program orders its objects; what is in them, the tests see
     (ITEMS, SHOP + "[x.name for x in sorted(s.items())] == ['a', 'b']", "ok 1/1 distrusted"),
+    (ITEMS, SHOP + "[x.name for x in sorted(s.items())] == ['b', 'a']", "failed 0/1 distrusted"),
     (ITEMS, SHOP + "max(s.items()).name == 'b' and min(s.items()).name == 'a'", "ok 1/1 distrusted"),
     (ITEMS, SHOP + "sorted(s.items(), key=lambda x: x.name)[0].price == 1", "ok 1/1 trusted"),
     (ITEMS, SHOP + "s.all.sort() is None and s.items()[0].name == 'a'", "ok 1/1 distrusted"),
@@ -870,6 +933,7 @@ VERDICTS = [
     (LIARS, SHOP + "s.items()[0] < s.items()[1]", "failed 0/1 trusted"),
     # what it says of itself
     (ITEMS, SHOP + "type(s).__name__ == 'Shop' == s.__class__.__name__", "ok 1/1 trusted"),
+    (ITEMS, SHOP + "type(s).__name__ == 'Item'", "failed 0/1 trusted"),
     (ITEMS, SHOP + "vars(s.items()[0]) == {'name': 'b', 'price': 2} == s.items()[0].__dict__", "ok 1/1 trusted"),
     (ITEMS, SHOP + "'sell' in dir(s) and hasattr(s, 'all') and not hasattr(s, 'none')", "ok 1/1 trusted"),
     (ITEMS, SHOP + "list(inspect.signature(s.sell).parameters) == ['name', 'price', 'gift']", "ok 1/1 trusted"),
@@ -970,6 +1034,7 @@ def long_key(n):
 
 HOSTILE = {
     "a fraction to reduce": tagged("Fraction", large(f"{3**1_200_000:x}"), large(f"{7**690_000:x}")),
+    "a fraction as text": tagged("Fraction", '"1e99999999"'),
     "a fraction of a decimal": tagged("Fraction", tagged("Decimal", '"1e99999999"')),
     "a decimal of an integer": tagged("Decimal", large("f" * 2_000_000)),
     "a decimal beside an integer": tagged("set", tagged("Decimal", '"1"'), large(f"{1 + (PRIME << 8_000_000):x}")),
@@ -978,6 +1043,7 @@ HOSTILE = {
     "integers that collide": tagged("set", *(large(f"{PRIME * n:x}") for n in range(1, 60_000))),
     "digits": "9" * 2_000_000,
     "lists in lists": "[" * 900_000 + "]" * 900_000,
+    "many lists": "[" + "[], " * 200_000 + "0]",
     "a key to make text of": tagged("dict", f"[{large('f' * 1_000_000)}, 1]"),
 }
 REPLY = attacks.complete("def f():\n    reply(DATA)\n", called=False)
@@ -1002,7 +1068,22 @@ def test_what_a_program_prints_costs_the_caller_little(sandbox, printed):
     assert not verdict.all_passed and time.process_time() - start < 4
 
 
+NESTED = [{"a" * 200: [[[[1]]]]}, 10**5001, {(1,): {2}}, b"x" * 999, 1.5, None, [10**400] * 9, "é" * 99]
+
+
+def test_a_message_shows_the_beginning_of_a_value(sandbox):
+    for value in NESTED:
+        assert 0 < len(sandbox.brief(value)) < 700, value
+
+
 # ------------------------------------------------------------------------------------------- limits
+
+
+def test_a_batch_keeps_its_order_and_may_be_empty(sandbox):
+    jobs = [{"code": f"import time\ndef f():\n    time.sleep({s})\n    return {s}"} for s in (0.3, 0, 0.2, 0.1)]
+    same = {"tests": [([], 0), ([], 0.2)], "entry_point": "f"}
+    assert [verdict.passed for verdict in sandbox.run_many([job | same for job in jobs], workers=4)] == [0, 1, 1, 0]
+    assert sandbox.run_many([]) == []
 
 
 def test_a_result_of_two_megabytes_passes(sandbox):
@@ -1049,6 +1130,16 @@ def test_the_folder_has_a_limit_in_total_without_a_file_system_of_its_own(sandbo
     box.stop()
     assert verdict.status == (status if status == "ok" else "output_limit"), verdict
     assert status == "ok" or "64 MiB, or 4096 files and folders, in its folder" in verdict.detail
+
+
+def test_a_folder_too_deep_for_a_path_is_too_heavy_and_is_removed(sandbox, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(25):
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+    assert sandbox.weight(str(tmp_path)) > sandbox.SCRATCH_BYTES
+    sandbox.remove_tree(str(tmp_path / ("d" * 200)))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long
@@ -1133,6 +1224,7 @@ def f(node):
     while node: node.next, last, node = last, node, node.next
     return last
 """
+FORGETS = REVERSED.replace("last, node, node", "None, node, node")
 LOOPS = """
 def f(node):
     seen = []
@@ -1150,6 +1242,8 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
     ("setup", "code", "tests", "status"),
     [
         (COLOUR, "def f(c): return C.G if c is C.R else C.R", "assert f(C.R) == C.G and f(C.G) is C.R", "ok"),
+        (COLOUR, "def f(c): return c", "assert f(C.R) == C.G", "failed"),
+        (COLOUR.replace("Enum", "IntEnum"), "def f(c): return c.name", "assert f(C.G) == 'G'", "ok"),
         (COLOUR, "def f(c): return {c: [c.name, c.value]}", "assert f(C.G) == {C.G: ['G', 2]}", "ok"),
         (PAIR, "def f(p): return P(p.x + 1)", "assert f(P(1)) == P(2) and f(P(1)).double == 4", "ok"),
         (PAIR, "def f(p): p.x += 1", "p = P(1)\nf(p)\nassert p.x == 2\nf(p)\nassert p.x == 3", "ok"),
@@ -1157,6 +1251,7 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
         (PAIR, "def f(p): return P(p.x)", "p = P(1)\nassert f(p) is p", "failed"),
         (PAIR, "k = []\ndef f(p):\n    k.append(p)\n    return k[0]", "p = P(1)\nf(p)\nassert f(P(2)) is p", "ok"),
         (NODE, REVERSED, "assert len(values(f(made(range(3000))))) == 3000", "ok"),
+        (NODE, FORGETS, "assert values(f(made([1, 2]))) == [2, 1]", "failed"),
         (NODE, LOOPS, CYCLE, "ok"),
         # what the program says of its objects never counts
         (PAIR, "class Q:\n    __eq__ = lambda *_: True\ndef f(p): return Q()", "assert f(P(1)) == P(2)", "failed"),

@@ -192,7 +192,8 @@ while True:
 """
 
 
-def test_a_second_signal_ends_a_run_whose_reward_swallows_it():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_run_whose_reward_swallows_it(number):
     heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
     paths = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", STUBBORN]
@@ -201,9 +202,9 @@ def test_a_second_signal_ends_a_run_whose_reward_swallows_it():
     )
     try:
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         assert "stopping after this step" in process.stderr.readline()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.wait(timeout=60) in (130, -signal.SIGINT)  # the latter between two tries
     finally:
         process.kill()
