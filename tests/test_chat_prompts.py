@@ -283,6 +283,9 @@ def test_servers_go_on_with_it(monkeypatch):
     monkeypatch.setattr(preflight, "server_json", lambda url, body, hint: sent.update(body) or answer)
     preflight.server_text("http://h/v1", going_on("So"), {"model": "m"}, "")
     assert (sent["add_generation_prompt"], sent["continue_final_message"]) == (False, True)
+    sent.clear()
+    preflight.server_text("http://h/v1", [QUESTION], {"model": "m"}, "")
+    assert "continue_final_message" not in sent
 
 
 GAME = """
