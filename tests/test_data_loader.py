@@ -335,6 +335,14 @@ def test_every_good_file_is_written_and_comes_back_or_parquet_cannot_hold_it(loa
     assert len(refused) <= (3 if suffix == ".parquet" else 0), refused
 
 
+def test_verl_rows_are_numbered(loader, tmp_path):
+    loader.write_rows(loader.load_rows(FILES / "gsm8k.jsonl").rows, tmp_path / "v.jsonl", target="verl")
+    rows = read_lines(tmp_path / "v.jsonl")
+    assert [*rows[0]] == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
+    assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": "1003"} and rows[0]["ability"] == "math"
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("target", ["trl", "verl"])
 def test_dates_stay_text_in_parquet(loader, tmp_path, target):
     datasets = pytest.importorskip("datasets")
