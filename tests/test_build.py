@@ -133,6 +133,8 @@ def test_a_script_holds_the_texts_of_files(tree):
         ("a.html", "{% if x %}<p>\n", "Unexpected end of template"),
         ("a.html", "<p>\n<b></p>\n", "line 2: got </p>; expected </b> of line 2"),
         ("a.css", "/* { */ a:hover { color: red } @media (x) { b { color: red; } }\n", ""),
+        ("a.html", "<p>\n", "line 1: <p> is not closed"),
+        ("a.css", "a { color: red;\n", "a { is not closed"),
         ("a.css", "a {\n color red;\n}\n", "line 2: got 'color red'"),
         ("a.sh", "words=(\n{words}\n)\n", ""),
         ("a.sbatch", "if true; then\n", "syntax error"),

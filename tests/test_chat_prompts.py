@@ -147,6 +147,12 @@ def test_what_a_template_leaves_out_or_takes_from_the_clock_is_said(capsys, temp
     assert says in told and ("today's date" in told) == ("today's date" in says)
 
 
+@pytest.mark.parametrize("name", ["llama3_1", "qwen3", "tiny"])
+def test_templates_that_write_all_are_not_warned_of(capsys, name):
+    check(chat_tokenizer(name, "<|end|>"), [[SYSTEM, QUESTION]])
+    assert "leaves out" not in capsys.readouterr().err
+
+
 ENDS = {"llama3_1": "<|eot_id|>", "gemma": "<end_of_turn>", "mistral": "</s>", "tiny": "<|end|>"}
 ENDS |= {"qwen3": "<|im_end|>", "deepseekv3": "<｜end▁of▁sentence｜>"}
 
@@ -283,6 +289,9 @@ def test_servers_go_on_with_it(monkeypatch):
     monkeypatch.setattr(preflight, "server_json", lambda url, body, hint: sent.update(body) or answer)
     preflight.server_text("http://h/v1", going_on("So"), {"model": "m"}, "")
     assert (sent["add_generation_prompt"], sent["continue_final_message"]) == (False, True)
+    sent.clear()
+    preflight.server_text("http://h/v1", [QUESTION], {"model": "m"}, "")
+    assert "continue_final_message" not in sent
 
 
 GAME = """

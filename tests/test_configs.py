@@ -72,6 +72,13 @@ def test_verl_file_names_settings_and_all_that_only_verl_has():
     assert {"hardware", "verl_rollout", "offload", "override", "ship"} <= set(keys)
 
 
+def test_verl_file_means_what_its_comments_say():
+    config = parse("verl_train", "--config", ASSETS / FILES["verl_train"])
+    assert (config.nodes, config.gpus_per_node, config.gpu_memory, config.vllm_memory) == (1, 8, 80.0, 0.6)
+    prompts = config.batch_size // config.group_size
+    assert (prompts, prompts // config.minibatches, config.lr, config.kl_coef) == (128, 32, 1e-6, 0.001)
+
+
 def test_verl_reads_the_file_of_ppo_train_too(tmp_path):
     path = ASSETS / FILES["ppo_train"]
     ours, verls = parse("ppo_train", "--config", path), parse("verl_train", "--config", path)
@@ -103,10 +110,8 @@ def test_script_reads_every_key(name):
     script = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
     read = {*re.findall(r"\.(\w+)\b(?! = )", script), *re.findall(r"[\"'](\w+)[\"']", script)}
     if name == "grpo_train":
-        defaults = json.loads((ROOT / "src" / "parts" / "data" / "trl_names.json").read_text(encoding="utf-8"))[
-            "defaults"
-        ]
-        read |= {*defaults["TrainingArguments"], *defaults["GRPOConfig"]}  # handed on by name
+        names = json.loads((ROOT / "src" / "parts" / "data" / "trl_names.json").read_text(encoding="utf-8"))
+        read |= {*names["defaults"]["TrainingArguments"], *names["defaults"]["GRPOConfig"]}  # handed on by name
     assert set(KEY.findall(text(name))) - read == set()
 
 
@@ -135,6 +140,9 @@ def load(tmp_path, capsys):
     ("content", "says"),
     [
         ("steps: 4.5\n", r"mine\.yaml: got steps '4\.5'; expected a whole number$"),
+        ("steps: true\n", r"got steps 'true'; expected a whole number$"),
+        ("gradient_checkpointing: perhaps\n", "got gradient_checkpointing 'perhaps'; expected true or false$"),
+        ("config: other.yaml\n", "got unknown key 'config'"),
         ("learning_rate: fast\n", r"mine\.yaml: got learning_rate 'fast'; expected a number$"),  # as it is written
         ("temperature: yes\n", r"got temperature 'true'; expected a number$"),
         ("steps: [1, 2]\n", r"mine\.yaml: got a list of values for 'steps'"),

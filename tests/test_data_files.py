@@ -430,6 +430,7 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
         ({"messages": [], "b": 1}, "got columns messages, b; expected 'prompt'; try data_loader.py"),
         ({"question": "2+2?"}, "got columns question; expected 'prompt'; try --prompt_column question, or data_loader"),
         ({"prompt": None}, "got an empty cell in the column 'prompt'; expected a prompt; try filling it"),
+        ({"prompt": ""}, "got an empty cell"),
         ({"prompt": "\u200b"}, "got prompt '\\u200b'; expected a non-empty string"),
         ({"prompt": 5}, "got prompt '5'; expected a non-empty string or a list"),
     ],

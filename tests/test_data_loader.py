@@ -53,6 +53,8 @@ def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
     for flags, words in (
         ([str(FILES / "bad_suffix.xyz"), "--validate"], "try unpacking or renaming it"),
         ([data, "--kind", "maths", "--validate"], "math"),
+        ([data, "--out", "x.docx"], "jsonl"),
+        ([data, *to_file, "--limit", "0"], "limit"),
         ([data, *to_file, "--split", "eval=3"], "3"),
         ([data, *to_file, "--split", "1.0"], "try --split 0.1"),
         ([data, *to_file, "--seed", "1"], "got --seed without --split"),
@@ -333,6 +335,14 @@ def test_every_good_file_is_written_and_comes_back_or_parquet_cannot_hold_it(loa
     assert len(refused) <= (3 if suffix == ".parquet" else 0), refused
 
 
+def test_verl_rows_are_numbered(loader, tmp_path):
+    loader.write_rows(loader.load_rows(FILES / "gsm8k.jsonl").rows, tmp_path / "v.jsonl", target="verl")
+    rows = read_lines(tmp_path / "v.jsonl")
+    assert [*rows[0]] == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
+    assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": "1003"} and rows[0]["ability"] == "math"
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("target", ["trl", "verl"])
 def test_dates_stay_text_in_parquet(loader, tmp_path, target):
     datasets = pytest.importorskip("datasets")
@@ -573,6 +583,14 @@ def test_prompts_too_long_are_counted_and_said(loader, tokenizer, tmp_path, caps
         assert ("left out 1 of 2 prompts" in capsys.readouterr().err) == (kept == 1)
     with pytest.raises(loader.UserError, match="no prompt within max_prompt_tokens 1"):
         loader.create_dataloader("auto", path, tokenizer, batch_size=4, max_prompt_tokens=1)
+
+
+def test_torchs_data_loader_takes_the_collator(loader, tokenizer):
+    import torch
+
+    rows = loader.load_rows(FILES / "numbers.jsonl").rows
+    batches = list(torch.utils.data.DataLoader(rows, batch_size=8, collate_fn=loader.Collator(tokenizer)))
+    assert column(batches, "answer") == [str(2 * i) for i in range(20)]
 
 
 # ------------------------------------------------------------------------------------------------ safety

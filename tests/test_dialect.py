@@ -57,6 +57,8 @@ def test_keys_of_a_settings_file_too(tmp_path):
         ("ppo_train", "--prompts 16", "batch_size = prompts x group_size"),
         ("ppo_train", "--max_steps 8", "whose steps are ppo_epochs 2 x minibatches 1 of them each; try --steps 4"),
         ("ppo_train", "--algorithm cispo --epsilon_high 5", "--clip_eps_high: epsilon_high = 1 + clip_eps_high"),
+        ("grpo_train", "--loss_type cispo --clip_eps_high 4", "--epsilon_high: epsilon_high = 1 + clip_eps_high"),
+        ("ppo_train", "--epochs 3", "passes over a batch are --ppo_epochs"),
         ("ppo_train", "--num_train_epochs 3", "steps = num_train_epochs x rows"),
         ("ppo_train", "--use_vllm colocate", "try --rollout_engine vllm"),
         ("grpo_train", "--vllm_mode server", "try --use_vllm colocate or server"),

@@ -161,6 +161,16 @@ def test_commands_are_ones_that_exist(path):
     assert not {command: problems for command, problems in found.items() if problems}
 
 
+def test_a_wrong_command_or_call_is_seen():
+    wrong = ["python scripts/absent.py", "python scripts/evaluation.py --no_such_flag 1", "make nonsense", "frobnicate"]
+    wrong += ["python scripts/ppo_train.py --algorithm nonsense"]
+    wrong += ["python scripts/reward_preflight.py --reward examples/no.py:f"]
+    assert [command for command in wrong if not command_problems(command)] == []
+    call = "from trl import GRPOConfig\nGRPOConfig(beta=0.1, max_prompt_length=2)"
+    assert call_problems(call) == ["GRPOConfig(max_prompt_length=)"]
+    assert call_problems("from trl import PPOTrainer") == ["trl has no PPOTrainer"]
+
+
 # ------------------------------------------------------------------------------------------------ Python blocks
 
 PYTHON = [path for path in MARKDOWN if fences(path, "python")]
@@ -288,6 +298,22 @@ def test_data_blocks_parse(path):
         assert all(json.loads(line) for line in rows.splitlines()) if "\n{" in rows else json.loads(rows)
     for _, text in fences(path, "yaml"):
         assert yaml.safe_load(text)
+
+
+def test_nanochats_loss_is_ours_times_the_factor_that_the_page_names():
+    import torch
+
+    ppo = load_script("ppo_train")
+    config = ppo.parse_config("--algorithm dr_grpo --loss reinforce --aggregation token_mean --group_size 4".split())
+    assert (config.kl_coef, config.ppo_epochs, config.minibatches, config.advantage) == (0, 1, 1, "mean")
+    logprobs, scores = -torch.rand(4, 6, dtype=torch.float64), torch.tensor([1.0, 0.0, 0.0, 1.0])
+    mask = (torch.arange(6) < torch.tensor([6, 6, 1, 2])[:, None]).double()
+    advantages = (scores - scores.mean())[:, None] * mask
+    found, _ = ppo.LOSSES["reinforce"](logprobs=logprobs, advantages=advantages)
+    ours = found * ppo.token_weights(mask, config, tokens=mask.sum(), sequences=4)
+    for rows in (slice(0, 2), slice(2, 4)):  # two passes of two
+        theirs = -(logprobs * advantages)[rows] / (mask[rows].sum() * 2)
+        assert torch.allclose(theirs, mask.sum() / (2 * mask[rows].sum()) * ours[rows], atol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------ README

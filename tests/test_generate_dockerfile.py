@@ -117,6 +117,7 @@ def test_default_pins_are_the_tested_ones():
 
 def test_torch_comes_from_its_own_index_where_pypi_has_another_cuda():
     cases = [("base", "13.0", "2.13.0", ""), ("base", "12.6", "2.13.0", "cu126"), ("nanochat", "cpu", "2.9.1", "cpu")]
+    cases += [("trl", "12.8", "2.10.0", "")]
     for style, cuda, torch, index in cases:
         plan = plan_of(style, cuda)
         assert plan.torch == torch and plan.index.removeprefix("https://download.pytorch.org/whl/") == index
@@ -157,6 +158,13 @@ def test_versions_that_were_not_tested_are_noted(flags, noted, generate):
     code, _, said = generate(*flags.split())
     note = f"note: trl 1.13.0 for CUDA 12.8; this bundle was tested with {PINNED['trl']}\n"
     assert code == 0 and (note in said) == bool(said) == noted, said
+
+
+def test_a_copy_of_the_script_alone_has_nothing_to_copy(generate, tmp_path, monkeypatch):
+    monkeypatch.setattr(generator, "BUNDLE", tmp_path)
+    code, _, said = generate("--output", "-")
+    assert code == 2 and "expected the whole bundle" in said
+    assert generate("--output", "-", "--style", "trl")[0] == 0
 
 
 # ------------------------------------------------------------------------------------------------ the files beside it

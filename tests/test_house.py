@@ -49,6 +49,19 @@ REQUIREMENTS = [line for line in text_of(ROOT / "requirements.txt").splitlines()
 PINS = dict(line.split()[0].split("==") for line in REQUIREMENTS)
 
 
+# ------------------------------------------------------------------------------------------------ size
+
+
+def test_budget_measures_functions_and_nesting(tmp_path):
+    budget, path = load_module(ROOT / "tools" / "budget.py", "script_budget"), tmp_path / "counted.py"
+    path.write_text(
+        '"""Of\ntwo."""\n\nimport os  # x\n\n\ndef f(x):\n    """."""\n    for a in x:\n        if a:\n            1\n'
+    )
+    assert budget.measure(path) == (5, {"f": (4, 2)})
+    assert len(budget.excesses("src/parts/x.py", 401, {"f": (61, 5), "train": (121, 4)})) == 4
+    assert budget.excesses("src/parts/x.py", 400, {"f": (60, 4), "train": (120, 4)}) == []
+
+
 # ------------------------------------------------------------------------------------------------ standalone scripts
 
 

@@ -250,7 +250,8 @@ CLEAR_LINES = [
     # a module of TRL has a name as long as TRL itself
     ("from trl.trainer.ppov2_trainer import PPOv2Config, PPOv2Trainer\nPPOv2Trainer(PPOv2Config('o'), t)\n", None, 3,
      "trl 0.11 to 0.12 fit by the names used, and make the same run|trl 0.9 to 0.12 fit"),
-    (GRPO + "GRPOConfig('o', learning_rate=1e-6)\n", None, 2, "try --from trl==0.14, the oldest that fits"),
+    (GRPO + "GRPOTrainer('m', print, GRPOConfig('o', learning_rate=1e-6), rows)\n", None, 2,
+     "try --from trl==0.14, the oldest that fits"),
 ]  # fmt: skip
 
 

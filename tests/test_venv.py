@@ -129,6 +129,8 @@ def test_an_environment_that_works_is_kept_another_is_replaced_or_named(tree):
     shutil.copy(tree.path / "python3", python)  # made by something else
     (folder / "mine").touch()
     assert tree.setup().returncode == 0 and tree.log() == INSTALL and (folder / "mine").exists()
+    shutil.rmtree(folder)
+    python.parent.mkdir(parents=True)
     tree.add_python("python3.9", "3.9.1")
     shutil.copy(tree.path / "python3.9", python)
     done = tree.setup()

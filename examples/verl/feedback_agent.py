@@ -43,9 +43,10 @@ class FeedbackAgentLoop(AgentLoopBase):
         turns = self.rollout_config.multi_turn.max_assistant_turns or 3
         prompt = tokens = await self.ct_build_initial_tokens(messages)
         mask, logprobs, score, verdict, turn, fields = [], [], 0.0, "", 0, {}
+        name = uuid4().hex  # one for all turns: their server has the conversation in its cache
         while True:
             params = {**sampling_params, "max_tokens": room - len(mask)}
-            out = await self.server_manager.generate(request_id=uuid4().hex, prompt_ids=tokens, sampling_params=params)
+            out = await self.server_manager.generate(request_id=name, prompt_ids=tokens, sampling_params=params)
             turn, fields = turn + 1, {**out.extra_fields, **fields}  # the step of the first turn
             merged, mask, logprobs = await self.ct_merge_assistant_token(
                 tokens, out.token_ids, mask, logprobs, assistant_logprobs=out.log_probs or [0.0] * len(out.token_ids)

@@ -173,11 +173,13 @@ class Script:
     """Stands for the inference servers: answers with given texts and notes what it was asked."""
 
     def __init__(self, tokenizer, *texts):
-        self.tokenizer, self.texts, self.asked = tokenizer, list(texts), []
+        self.tokenizer, self.texts, self.asked, self.ids = tokenizer, list(texts), [], set()
 
     async def generate(self, request_id, prompt_ids, sampling_params):
         from verl.workers.rollout.replica import TokenOutput
 
+        self.ids.add(request_id)
+        assert len(self.ids) == 1, "another id may go to another server, which has not the conversation in its cache"
         self.asked.append((self.tokenizer.decode(prompt_ids), sampling_params["max_tokens"]))
         ids = self.tokenizer.encode(self.texts.pop(0) + "<|end|>")[: sampling_params["max_tokens"]]
         return TokenOutput(token_ids=ids, log_probs=[-float(i) for i in ids], extra_fields={"global_steps": 7})
