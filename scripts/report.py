@@ -54,14 +54,14 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     2908-3177  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
 #     3180-3494  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
 #     3497-3714  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3717-4014  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4017-4180  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4183-4270  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4273-4428  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4431-4933  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4936-5037  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     5040-6126  page                The page
-#     6129-6186  command             The command line
+#     3717-4017  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4020-4183  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4186-4273  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4276-4431  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4434-4936  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4939-5040  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     5043-6129  page                The page
+#     6132-6189  command             The command line
 
 import argparse
 import ast
@@ -3898,15 +3898,16 @@ def is_penalty(run: LoggedRun, name: str) -> bool:
 )
 def part_dies(run: LoggedRun) -> Evidence | None:
     """One part of the reward, or one turn, dies while the whole rises."""
-    correct = run.answer_part()[0]
-    if run.trend("score") < 0:
+    correct, whole = run.answer_part()[0], run.values("score")
+    if run.trend("score") < 0 or (whole and ends(whole)[1] < 0.5 * statistics.fmean(whole[:2])):
         return None
     for name, values in {} if run.trend(f"part:{correct}") < 0 else run.parts().items():
         first, last = ends(values)
+        first = max(first, statistics.fmean(values[:2]))  # it may die within the first steps
         died = len(values) >= 6 and first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
         if died and name != correct and trend(values) <= 0 and not is_penalty(run, name):
             step = run.onset(f"part:{name}")
-            text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
+            text = f"{name} went from {first:.3g} to {last:.3g} while {ends_text('the score', whole)}"
             return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
     return dying_turn(run)
 
@@ -3929,14 +3930,16 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # no rise beyond chance, unless held-out surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
-    start = statistics.fmean(part[:2])
-    alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # if both were measured at the start
-    if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
+    start, rows = statistics.fmean(part[:2]), run.settings.get("rows")
+    few = bool(rows) and rows <= 16  # which each step sees several times: their pass rate differs from the held-out one
+    alike = few or start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # if both were measured at the start
+    held_out_rose = gain[0] if few else gain[2]  # else its upper limit
+    if rose < 0.1 or not alike or held_out_rose > 0.5 * rose or last < held_out[-1] + 0.15:
         return None
     text = f"{name} rose from {first:.3g} to {last:.3g} in training"
     facts = [run.fact("held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
     drawn = {(t.step, t.prompt) for t in train}  # a prompt's completions at one step are one draw
-    distinct, rows = len({prompt for _, prompt in drawn}), run.settings.get("rows")
+    distinct = len({prompt for _, prompt in drawn})
     if rows and rows <= 128:
         facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
     elif len(drawn) >= 3 and distinct <= 0.7 * len(drawn):

@@ -274,7 +274,7 @@ def give_up_privileges() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_DUMPABLE, 0)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset
+    libc_call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
 
 
 # Numbers of linux/arch/x86/entry/syscalls/syscall_64.tbl with their names. What is not here answers EPERM.
@@ -486,7 +486,7 @@ def run_child(server, message: dict, fds: list[int], uid: int | None, scratch: s
     for place, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for fd in kept]):  # above what is overwritten
         os.dup2(fd, place)
     channels = [socket.socket(fileno=place) for place in range(3, len(kept))]
-    run = {"trial": try_out, **server.roles}[message["role"]]
+    run = {**server.roles, "trial": try_out}[message["role"]]
     confine(server, message, uid, scratch, len(kept))
     del server
     run(*channels)

@@ -58,7 +58,7 @@ def run_child(server, message: dict, fds: list[int], uid: int | None, scratch: s
     for place, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for fd in kept]):  # above what is overwritten
         os.dup2(fd, place)
     channels = [socket.socket(fileno=place) for place in range(3, len(kept))]
-    run = {"trial": try_out, **server.roles}[message["role"]]
+    run = {**server.roles, "trial": try_out}[message["role"]]
     confine(server, message, uid, scratch, len(kept))
     del server
     run(*channels)

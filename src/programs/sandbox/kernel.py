@@ -40,7 +40,7 @@ def give_up_privileges() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_DUMPABLE, 0)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset
+    libc_call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
 
 
 # Numbers of linux/arch/x86/entry/syscalls/syscall_64.tbl with their names. What is not here answers EPERM.
