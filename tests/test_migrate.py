@@ -117,9 +117,11 @@ def test_what_was_migrated_does_not_change_again(tmp_path, capsys):
         assert is_as_it_was or ("was migrated before" in capsys.readouterr().out and code == 0), file.name
 
 
-def test_without_a_version_each_says_one_or_what_differs(capsys):
+def test_without_a_version_each_says_one_or_what_differs(tmp_path, capsys):
     """No version given: the script's own, or a range with the settings that differ; a version between two is named."""
-    for name in ("grpo_0.24_built_dict.py", "dpo_0.20_losses.py", "verl_0.4_slurm.sh"):
+    (tmp_path / "config.py").write_text("from trl import GRPOConfig\n\nconfig = GRPOConfig('o')\n")  # and no trainer
+    names = ("grpo_0.24_built_dict.py", "dpo_0.20_losses.py", "verl_0.4_slurm.sh", tmp_path / "config.py")
+    for name in names:
         assert migrate.main([str(PUBLIC / name)]) == 2, name
         assert re.search(r"fit by the names used, and make different runs:\n  .*: .*\d", capsys.readouterr().err)
     assert migrate.main([str(PUBLIC / "rloo_0.22_reward_model.py")]) == 3
