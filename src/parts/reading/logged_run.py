@@ -135,8 +135,10 @@ class LoggedRun:
     remarks: list[str] = field(default_factory=list)
     settings_file: str = ""
     reward_source: str = ""
+    reward_name: str = ""
     reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
+    rows: dict[str, dict] = field(default_factory=dict)  # prompt of a sample -> its row in the data
     trials: dict[str, str] = field(default_factory=dict)  # cause -> evidence for it that --rescore found
     golds: dict[str, str] = field(default_factory=dict)  # prompt -> gold answer, in the order of the training data
 

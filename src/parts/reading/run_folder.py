@@ -186,6 +186,8 @@ def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
     golds = [{prompt: gold for prompt, row in part if (gold := gold_of(row)) is not None} for part in (others, rows)]
     run.golds, run.settings["rows"] = golds[1], len({prompt for prompt, _ in rows})
     run.texts = sample_texts(run.samples, golds[0] | golds[1])
+    sampled = {text.prompt for text in run.texts}
+    run.rows = {prompt: row for prompt, row in [*others, *rows] if prompt in sampled}
 
 
 def file_near(name: str, folder: Path) -> Path | None:
@@ -226,8 +228,9 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
         scripts = [(path, [x]) for path in sorted(folder.glob("*.py"))[:20] for x in named_functions(path, [""])[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
-        if source := function_of(path, names):
-            run.reward_source, run.reward_file = source, path.name
+        run.reward_name, run.reward_source = function_of(path, names)
+        if run.reward_source:
+            run.reward_file = path.name
             return
 
 
@@ -245,9 +248,10 @@ def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
     return text, [node.name for node in scorers if node.name not in used]
 
 
-def function_of(path: Path, names: list[str]) -> str:
-    """The source of a file's correctness reward, with all that it uses; "" if the file has none, or does not say."""
+def function_of(path: Path, names: list[str]) -> tuple[str, str]:
+    """A file's correctness reward: its name, its source with all that it uses; "" if the file has none or several."""
     text, chosen = named_functions(path, names)
-    if names == [""] and len(chosen) > 1:
-        return ""  # any of them may be the reward
-    return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
+    if not chosen or (names == [""] and len(chosen) > 1):
+        return "", ""  # any of several may be the reward
+    name = min(chosen, key=lambda name: not names_correctness(name))
+    return name, extract(text, [name])

@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             run = load_run(source, columns, args.settings, args.samples, args.data, args.reward, args.group_size)
             if args.rescore:
-                rescore(run, args.reward, args.data)
+                rescore(run, args.reward)
             reports.append(diagnose(run))
             if not args.json:
                 tell("\n" * (len(reports) > 1), end="")

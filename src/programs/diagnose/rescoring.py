@@ -11,7 +11,7 @@ from parts.foundation.bundle import BUNDLE
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need
 from parts.reading.logged_run import LoggedRun
-from parts.reading.run_folder import data_rows, file_near, named_rewards
+from parts.reading.run_folder import file_near, named_rewards
 
 TRIAL = file_text("files/reward_trial.py")
 SANDBOX = BUNDLE / "scripts" / "sandbox.py"
@@ -26,12 +26,13 @@ def with_text(row: dict, text: str) -> dict:
     return row | {"text": text, "completion": [{"role": "assistant", "content": text}] if chat else text}
 
 
-def trial_rows(run: LoggedRun, columns: dict[str, dict]) -> list[dict]:
+def trial_rows(run: LoggedRun) -> list[dict]:
     """Up to TRIED distinct logged samples, with their columns and those of their prompt in the data."""
     samples, rows = [sample for sample in run.samples if isinstance(sample.get("completion"), (str, list))], {}
     for text, sample in zip(run.texts, samples, strict=True):
-        known = columns.get(text.prompt, {}) | sample | (sample.get("columns") or {})
-        row = {"prompt": sample.get("prompt"), "gold": text.gold, "columns": known}
+        of_data = run.rows.get(text.prompt, {})
+        known = of_data | sample | (sample.get("columns") or {})
+        row = {"prompt": of_data.get("prompt", sample.get("prompt")), "gold": text.gold, "columns": known}
         rows.setdefault((text.prompt, text.completion), with_text(row, text.completion))
     return list(rows.values())[:TRIED]
 
@@ -56,27 +57,32 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
     return [[None if word in ("-", "nan") else float(word) for word in match[1].split()] for match in found]
 
 
-def rescore(run: LoggedRun, spec: str, data: str) -> None:
+def reward_code(run: LoggedRun, spec: str) -> tuple[str, str]:
+    """(code, function) of the reward `spec` (FILE.py:function), or of the one that the settings or a script name."""
+    file, name = next(iter(named_rewards(spec, run)), ("", ""))
+    path = file_near(file, Path(run.path).parent)
+    if not path and not spec and run.reward_source:
+        return run.reward_source, run.reward_name
+    need(path, f"got --rescore with {file or 'no reward'}; expected the reward's file; try --reward FILE.py:function")
+    text = path.read_text(encoding="utf-8")
+    known = re.findall(r"(?m)^(?:def|class) (\w+)", text)
+    need(name in known, f"got --reward {file}:{name}; expected a function of {path}: {', '.join(known) or 'none'}")
+    return re.split(r"(?m)^if __name__ *== *['\"]__main__", text)[0], name
+
+
+def rescore(run: LoggedRun, spec: str) -> None:
     """Score trials by the reward `spec` (FILE.py:function; "" takes the run's), and put conclusions into `run.trials`.
 
     Raises UserError if there is no reward or no sample, or if the reward fails.
     """
-    folder = Path(run.path).parent
-    file, name = next(iter(named_rewards(spec, run)), ("", ""))
-    path = file_near(file, folder)
-    got = f"got --rescore with {file or 'no reward'}"
-    need(path, f"{got}; expected the reward's file; try --reward FILE.py:function")
-    text = path.read_text(encoding="utf-8")
-    known = re.findall(r"(?m)^(?:def|class) (\w+)", text)
-    need(name in known, f"got --reward {file}:{name}; expected a function of {path}: {', '.join(known) or 'none'}")
-    rows = trial_rows(run, dict(data_rows(data or str(run.settings.get("data") or ""), folder)))
+    code, name = reward_code(run, spec)
+    rows = trial_rows(run)
     need(rows, "got --rescore without samples; expected samples.jsonl beside the log, or --samples FILE")
     golds = [row for row in rows if row["gold"] is not None]
     trials = {"logged": [rows], "twice": [rows, rows], "alone": [[row] for row in rows], "reversed": [rows[::-1]]}
     trials["nonsense"] = [[with_text(row, NONSENSE) for row in rows]]
     trials |= {form: [[with_text(row, form.format(row["gold"])) for row in golds]] for form in GOLD_FORMS if golds}
-    code = re.split(r"(?m)^if __name__ *== *['\"]__main__", text)[0] + "\n\n" + TRIAL
-    scores = sandbox_scores(code, [{"function": name, "calls": calls} for calls in trials.values()])
+    scores = sandbox_scores(f"{code}\n\n{TRIAL}", [{"function": name, "calls": calls} for calls in trials.values()])
     run.trials = conclusions(dict(zip(trials, scores, strict=True)))
 
 

@@ -75,7 +75,7 @@ def other_settings(folder: Path) -> dict:
     if re.search(r"\.py:\w+$", given):
         values["reward"] = given
     elif len(correct) == 1:
-        values |= {"reward": f"{script}:{correct[0]}", "reward_source": function_of(script, correct)}
+        values |= {"reward": f"{script}:{correct[0]}", "reward_source": function_of(script, correct)[1]}
     bases = [x for x in bases if isinstance(x, str) and (script.suffix != ".py" or re.fullmatch(r"[\w./~-]+", x))]
     model = max(bases, key=lambda x: "/" in x or Path(x).exists(), default="")  # one word may be a script's variable
     return {"data": "", **values, "model": model, "saved": str(saved)}
