@@ -14,6 +14,8 @@ import math
 import random
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, load_module, load_script, read_lines, run_script, write_lines
 
@@ -1541,6 +1543,38 @@ def test_rescore_runs_the_reward_in_the_sandbox(cause, tmp_path, capsys):
     assert first["cause"] == cause and any(item["figure"] == "rescore" for item in first["evidence"])
     assert diagnose.main([str(run), "--rescore", "--reward", f"{run / 'reward.py'}:other"]) == 2
     assert "expected a function of" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_rescore_finds_the_reward_and_the_rows_of_a_trl_script(tmp_path, capsys):
+    """The log lies below the script, whose reward wants a column of the data, which TRL does not log."""
+    asked = [[{"role": "user", "content": f"{n} + 1 ="}] for n in range(8)]
+    rows = [{"prompt": asked[n % 8], "answer": f"{n % 8 + 1}"} for n in range(8)]
+    write_lines(tmp_path / "train.jsonl", rows)
+    (tmp_path / "my_rewards.py").write_text(
+        "def paid(completions, answer, **kwargs):\n"
+        "    return [float(a not in c[0]['content']) for c, a in zip(completions, answer)]\n"
+    )
+    (tmp_path / "train.py").write_text(
+        "from my_rewards import paid\nfrom trl import GRPOConfig, GRPOTrainer\n\n"
+        "args = GRPOConfig(output_dir='out', max_steps=6)\nGRPOTrainer(model='m', reward_funcs=paid, args=args)\n"
+    )
+    out = tmp_path / "out"
+    (out / "completions").mkdir(parents=True)
+    logged = [{"step": n + 1, "reward": 0.5, "reward_std": 0.5, "rewards/paid/mean": 0.5} for n in range(6)]
+    (out / "checkpoint-6").mkdir()
+    state = {"max_steps": 6, "log_history": logged}
+    (out / "checkpoint-6" / "trainer_state.json").write_text(json.dumps(state))
+    table = {
+        "step": [n % 6 + 1 for n in range(48)],
+        "prompt": [asked[n % 8][0]["content"] for n in range(48)],
+        "completion": [f"{n % 8 + 1 + n % 2}" for n in range(48)],
+        "paid": [float(n % 2) for n in range(48)],
+    }
+    pq.write_table(pa.table(table), out / "completions" / "completions_00001.parquet")
+    diagnose.main([str(tmp_path), "--json", "--rescore"])
+    first = json.loads(capsys.readouterr().out)["causes"][0]
+    assert first["cause"] == "inverted_reward" and any(item["figure"] == "rescore" for item in first["evidence"])
 
 
 def test_a_turn_that_dies_while_the_score_rises_is_told(tmp_path):

@@ -36,10 +36,11 @@ def log_of_folder(folder: Path) -> Path:
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     further = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
     further = {path.resolve(): path for path in further}.values()  # wandb/latest-run is a link
-    logs = logs or (others if len(others) == 1 and not further else [path for path in others if is_log(path)])
     depths = ("*", "*/*", "*/*/checkpoint-*")
     below = [path.parent for name in LOGS for depth in depths for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
+    alone = len(others) == 1 and not further and not runs
+    logs = logs or (others if alone else [path for path in others if is_log(path)])
     if len(runs) == 1 and (not logs or (len(logs) == 1 and logs[0] in others and is_console_of(logs[0], runs[0]))):
         return log_of_folder(runs[0])
     need(
