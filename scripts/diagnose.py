@@ -49,22 +49,22 @@ runs 2, then 1, then 3.
 #       362-436  extracts      Extract from a Python file what some of its names need
 #       439-458  paired tests  Intervals, paired tests, pass@k
 #       461-570  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       573-868  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      871-1167  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1170-1371  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1374-1593  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     1596-1907  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1910-2224  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2227-2463  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2466-2518  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2521-2679  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2682-2951  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2954-3268  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3271-3488  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3491-3791  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3794-3957  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3960-4085  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4088-4183  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#       573-870  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
+#      873-1169  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1172-1373  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#     1376-1595  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     1598-1909  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1912-2226  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2229-2470  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2473-2525  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2528-2686  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2689-2958  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2961-3275  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3278-3495  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3498-3798  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3801-3964  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3967-4098  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4101-4196  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -699,8 +699,10 @@ class LoggedRun:
     remarks: list[str] = field(default_factory=list)
     settings_file: str = ""
     reward_source: str = ""
+    reward_name: str = ""
     reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
+    rows: dict[str, dict] = field(default_factory=dict)  # prompt of a sample -> its row in the data
     trials: dict[str, str] = field(default_factory=dict)  # cause -> evidence for it that --rescore found
     golds: dict[str, str] = field(default_factory=dict)  # prompt -> gold answer, in the order of the training data
 
@@ -2246,10 +2248,11 @@ def log_of_folder(folder: Path) -> Path:
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     further = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
     further = {path.resolve(): path for path in further}.values()  # wandb/latest-run is a link
-    logs = logs or (others if len(others) == 1 and not further else [path for path in others if is_log(path)])
     depths = ("*", "*/*", "*/*/checkpoint-*")
     below = [path.parent for name in LOGS for depth in depths for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
+    alone = len(others) == 1 and not further and not runs
+    logs = logs or (others if alone else [path for path in others if is_log(path)])
     if len(runs) == 1 and (not logs or (len(logs) == 1 and logs[0] in others and is_console_of(logs[0], runs[0]))):
         return log_of_folder(runs[0])
     need(
@@ -2396,6 +2399,8 @@ def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
     golds = [{prompt: gold for prompt, row in part if (gold := gold_of(row)) is not None} for part in (others, rows)]
     run.golds, run.settings["rows"] = golds[1], len({prompt for prompt, _ in rows})
     run.texts = sample_texts(run.samples, golds[0] | golds[1])
+    sampled = {text.prompt for text in run.texts}
+    run.rows = {prompt: row for prompt, row in [*others, *rows] if prompt in sampled}
 
 
 def file_near(name: str, folder: Path) -> Path | None:
@@ -2436,8 +2441,9 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
         scripts = [(path, [x]) for path in sorted(folder.glob("*.py"))[:20] for x in named_functions(path, [""])[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
-        if source := function_of(path, names):
-            run.reward_source, run.reward_file = source, path.name
+        run.reward_name, run.reward_source = function_of(path, names)
+        if run.reward_source:
+            run.reward_file = path.name
             return
 
 
@@ -2455,12 +2461,13 @@ def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
     return text, [node.name for node in scorers if node.name not in used]
 
 
-def function_of(path: Path, names: list[str]) -> str:
-    """The source of a file's correctness reward, with all that it uses; "" if the file has none, or does not say."""
+def function_of(path: Path, names: list[str]) -> tuple[str, str]:
+    """A file's correctness reward: its name, its source with all that it uses; "" if the file has none or several."""
     text, chosen = named_functions(path, names)
-    if names == [""] and len(chosen) > 1:
-        return ""  # any of them may be the reward
-    return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
+    if not chosen or (names == [""] and len(chosen) > 1):
+        return "", ""  # any of several may be the reward
+    name = min(chosen, key=lambda name: not names_correctness(name))
+    return name, extract(text, [name])
 
 
 # --------------------------------------------------------------------------- cause (src/parts/reading/causes/cause.py)
@@ -4009,12 +4016,13 @@ def with_text(row: dict, text: str) -> dict:
     return row | {"text": text, "completion": [{"role": "assistant", "content": text}] if chat else text}
 
 
-def trial_rows(run: LoggedRun, columns: dict[str, dict]) -> list[dict]:
+def trial_rows(run: LoggedRun) -> list[dict]:
     """Up to TRIED distinct logged samples, with their columns and those of their prompt in the data."""
     samples, rows = [sample for sample in run.samples if isinstance(sample.get("completion"), (str, list))], {}
     for text, sample in zip(run.texts, samples, strict=True):
-        known = columns.get(text.prompt, {}) | sample | (sample.get("columns") or {})
-        row = {"prompt": sample.get("prompt"), "gold": text.gold, "columns": known}
+        of_data = run.rows.get(text.prompt, {})
+        known = of_data | sample | (sample.get("columns") or {})
+        row = {"prompt": of_data.get("prompt", sample.get("prompt")), "gold": text.gold, "columns": known}
         rows.setdefault((text.prompt, text.completion), with_text(row, text.completion))
     return list(rows.values())[:TRIED]
 
@@ -4039,27 +4047,32 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
     return [[None if word in ("-", "nan") else float(word) for word in match[1].split()] for match in found]
 
 
-def rescore(run: LoggedRun, spec: str, data: str) -> None:
+def reward_code(run: LoggedRun, spec: str) -> tuple[str, str]:
+    """(code, function) of the reward `spec` (FILE.py:function), or of the one that the settings or a script name."""
+    file, name = next(iter(named_rewards(spec, run)), ("", ""))
+    path = file_near(file, Path(run.path).parent)
+    if not path and not spec and run.reward_source:
+        return run.reward_source, run.reward_name
+    need(path, f"got --rescore with {file or 'no reward'}; expected the reward's file; try --reward FILE.py:function")
+    text = path.read_text(encoding="utf-8")
+    known = re.findall(r"(?m)^(?:def|class) (\w+)", text)
+    need(name in known, f"got --reward {file}:{name}; expected a function of {path}: {', '.join(known) or 'none'}")
+    return re.split(r"(?m)^if __name__ *== *['\"]__main__", text)[0], name
+
+
+def rescore(run: LoggedRun, spec: str) -> None:
     """Score trials by the reward `spec` (FILE.py:function; "" takes the run's), and put conclusions into `run.trials`.
 
     Raises UserError if there is no reward or no sample, or if the reward fails.
     """
-    folder = Path(run.path).parent
-    file, name = next(iter(named_rewards(spec, run)), ("", ""))
-    path = file_near(file, folder)
-    got = f"got --rescore with {file or 'no reward'}"
-    need(path, f"{got}; expected the reward's file; try --reward FILE.py:function")
-    text = path.read_text(encoding="utf-8")
-    known = re.findall(r"(?m)^(?:def|class) (\w+)", text)
-    need(name in known, f"got --reward {file}:{name}; expected a function of {path}: {', '.join(known) or 'none'}")
-    rows = trial_rows(run, dict(data_rows(data or str(run.settings.get("data") or ""), folder)))
+    code, name = reward_code(run, spec)
+    rows = trial_rows(run)
     need(rows, "got --rescore without samples; expected samples.jsonl beside the log, or --samples FILE")
     golds = [row for row in rows if row["gold"] is not None]
     trials = {"logged": [rows], "twice": [rows, rows], "alone": [[row] for row in rows], "reversed": [rows[::-1]]}
     trials["nonsense"] = [[with_text(row, NONSENSE) for row in rows]]
     trials |= {form: [[with_text(row, form.format(row["gold"])) for row in golds]] for form in GOLD_FORMS if golds}
-    code = re.split(r"(?m)^if __name__ *== *['\"]__main__", text)[0] + "\n\n" + TRIAL
-    scores = sandbox_scores(code, [{"function": name, "calls": calls} for calls in trials.values()])
+    scores = sandbox_scores(f"{code}\n\n{TRIAL}", [{"function": name, "calls": calls} for calls in trials.values()])
     run.trials = conclusions(dict(zip(trials, scores, strict=True)))
 
 
@@ -4162,7 +4175,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             run = load_run(source, columns, args.settings, args.samples, args.data, args.reward, args.group_size)
             if args.rescore:
-                rescore(run, args.reward, args.data)
+                rescore(run, args.reward)
             reports.append(diagnose(run))
             if not args.json:
                 tell("\n" * (len(reports) > 1), end="")

@@ -37,10 +37,10 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     2660-2948  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
 #     2951-3402  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
 #     3405-3520  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3523-3952  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3955-4290  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4293-4457  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4460-4775  command        The command line: input, the version it was written for, output, messages
+#     3523-3957  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3960-4295  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4298-4462  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4465-4780  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -3550,6 +3550,12 @@ def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast
     return (origin if is_config else None), node
 
 
+def lone_configs(source: PythonSource, taken: set[int]) -> list[tuple[str, ast.Call]]:
+    """(Config, call) of configs that no trainer here takes, such as a function's result; `taken`: ids of the others."""
+    calls = [(config, call) for config in [*CONFIGS.values(), BASE] for call in source.calls.get(config, [])]
+    return [(config, call) for config, call in calls if id(call) not in taken and not config.startswith("PPO")]
+
+
 class TrlMigration:
     """One script from one version of TRL to the newest."""
 
@@ -3566,10 +3572,8 @@ class TrlMigration:
                 self.carry_over(trainer, call)
             else:
                 self.trainer(trainer, call)
-        for config in [*CONFIGS.values(), BASE]:  # configs that no trainer here takes, such as a function's result
-            for call in source.calls.get(config, []):
-                if id(call) not in self.done and not config.startswith("PPO"):
-                    self.lone_config(TrlRun(source, config, self.version, call))
+        for config, call in lone_configs(source, self.done):
+            self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
             self.add_import("transformers", "BitsAndBytesConfig")
         for run, settings in self.runs:
@@ -3943,8 +3947,9 @@ class TrlMigration:
 def outcome(source: PythonSource, version: str) -> dict[str, str]:
     """{setting: value} that a version uses where the script gives none, as migration would write it out."""
     settings, report = {}, Report()
-    for trainer, call in trainer_calls(source):
-        run = TrlRun(source, CONFIGS[trainer], version, config_call(source, trainer, call)[0])
+    made = [(CONFIGS[trainer], config_call(source, trainer, call)[0]) for trainer, call in trainer_calls(source)]
+    for config, call in [*made, *lone_configs(source, {id(call) for _, call in made})]:
+        run = TrlRun(source, config, version, call)
         for plan in [default_changes(run), *meanings(run, report)]:
             settings |= {name: change.text or "" for name, change in plan.items()}
         if run.value("max_prompt_length"):

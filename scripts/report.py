@@ -42,26 +42,26 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #       475-628  paired tests        Intervals, paired tests, pass@k
 #       631-684  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
 #       687-796  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      799-1094  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1097-1393  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1396-1597  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1600-1819  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1822-2133  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2136-2450  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2453-2689  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2692-2744  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2747-2905  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2908-3177  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3180-3494  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3497-3714  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3717-4017  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4020-4183  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4186-4273  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4276-4431  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4434-4936  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4939-5040  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     5043-6129  page                The page
-#     6132-6189  command             The command line
+#      799-1096  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1099-1395  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1398-1599  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1602-1821  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1824-2135  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2138-2452  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2455-2696  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2699-2751  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2754-2912  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2915-3184  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3187-3501  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3504-3721  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3724-4024  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4027-4190  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4193-4280  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4283-4438  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4441-4943  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4946-5047  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     5050-6136  page                The page
+#     6139-6196  command             The command line
 
 import argparse
 import ast
@@ -925,8 +925,10 @@ class LoggedRun:
     remarks: list[str] = field(default_factory=list)
     settings_file: str = ""
     reward_source: str = ""
+    reward_name: str = ""
     reward_file: str = "reward"
     texts: list = field(default_factory=list)  # the samples as causes read them
+    rows: dict[str, dict] = field(default_factory=dict)  # prompt of a sample -> its row in the data
     trials: dict[str, str] = field(default_factory=dict)  # cause -> evidence for it that --rescore found
     golds: dict[str, str] = field(default_factory=dict)  # prompt -> gold answer, in the order of the training data
 
@@ -2472,10 +2474,11 @@ def log_of_folder(folder: Path) -> Path:
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     further = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
     further = {path.resolve(): path for path in further}.values()  # wandb/latest-run is a link
-    logs = logs or (others if len(others) == 1 and not further else [path for path in others if is_log(path)])
     depths = ("*", "*/*", "*/*/checkpoint-*")
     below = [path.parent for name in LOGS for depth in depths for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
+    alone = len(others) == 1 and not further and not runs
+    logs = logs or (others if alone else [path for path in others if is_log(path)])
     if len(runs) == 1 and (not logs or (len(logs) == 1 and logs[0] in others and is_console_of(logs[0], runs[0]))):
         return log_of_folder(runs[0])
     need(
@@ -2622,6 +2625,8 @@ def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
     golds = [{prompt: gold for prompt, row in part if (gold := gold_of(row)) is not None} for part in (others, rows)]
     run.golds, run.settings["rows"] = golds[1], len({prompt for prompt, _ in rows})
     run.texts = sample_texts(run.samples, golds[0] | golds[1])
+    sampled = {text.prompt for text in run.texts}
+    run.rows = {prompt: row for prompt, row in [*others, *rows] if prompt in sampled}
 
 
 def file_near(name: str, folder: Path) -> Path | None:
@@ -2662,8 +2667,9 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
         scripts = [(path, [x]) for path in sorted(folder.glob("*.py"))[:20] for x in named_functions(path, [""])[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
-        if source := function_of(path, names):
-            run.reward_source, run.reward_file = source, path.name
+        run.reward_name, run.reward_source = function_of(path, names)
+        if run.reward_source:
+            run.reward_file = path.name
             return
 
 
@@ -2681,12 +2687,13 @@ def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
     return text, [node.name for node in scorers if node.name not in used]
 
 
-def function_of(path: Path, names: list[str]) -> str:
-    """The source of a file's correctness reward, with all that it uses; "" if the file has none, or does not say."""
+def function_of(path: Path, names: list[str]) -> tuple[str, str]:
+    """A file's correctness reward: its name, its source with all that it uses; "" if the file has none or several."""
     text, chosen = named_functions(path, names)
-    if names == [""] and len(chosen) > 1:
-        return ""  # any of them may be the reward
-    return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
+    if not chosen or (names == [""] and len(chosen) > 1):
+        return "", ""  # any of several may be the reward
+    name = min(chosen, key=lambda name: not names_correctness(name))
+    return name, extract(text, [name])
 
 
 # --------------------------------------------------------------------------- cause (src/parts/reading/causes/cause.py)
