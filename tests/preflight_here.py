@@ -24,7 +24,8 @@ class ProcessHere(OwnProcess):
     def start(self):
         files = {Path(file).resolve() for file in self.files}
         for name, module in list(sys.modules.items()):
-            if getattr(module, "__file__", None) and Path(module.__file__).resolve() in files:
+            file = getattr(module, "__file__", None)
+            if file and Path(file).resolve() in files and not name.startswith("script_"):  # which tests have loaded
                 del sys.modules[name]
         about, self.answer = LOADERS[self.kind](**self.loaded)
         return about
