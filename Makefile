@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-tools build test test-long test-verl test-vllm test-real test-gpu check setup setup-verl setup-vllm
 SEED ?= 0
-JOBS ?= 2
+JOBS ?= 3
 REAL_MODELS ?= ../real_models
 RUN := .venv/bin/python
 # ARGS="-k gae" may fit no test of one of the environments
@@ -25,7 +25,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  SEED=0  seed of the demos         ARGS="--steps 20"  further flags of ppo_train.py or pytest'
-	@echo '  JOBS=2  tests side by side        PYTHON=python3.12  what .venv is made with (3.11 to 3.13)'
+	@echo '  JOBS=3  tests side by side        PYTHON=python3.12  what .venv is made with (3.11 to 3.13)'
 
 demo: setup  ## train the embedded model with PPO into runs/demo; prints accuracy before and after, makes report.html
 	@rm -rf runs/demo
@@ -44,8 +44,8 @@ build: setup  ## write scripts/ and the reward library from src/
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl --ignore tests/with_vllm \
 	--ignore tests/real --ignore tests/gpu
 
-# runs and engines of a file are shared by its tests
-BY_FILE := -n $(JOBS) --dist loadfile
+# runs and engines of a file are shared by its tests; each takes gigabytes
+BY_FILE := -n 2 --dist loadfile
 
 test: setup  ## run the tests of .venv but the long ones; what is skipped is listed with its reason
 	$(PYTEST) -m "not long" $(ARGS) $(NONE_FITS)
@@ -65,7 +65,7 @@ test-vllm: setup-vllm  ## those of vLLM, which runs on the CPU: some minutes
 
 test-real: setup  ## those of two real models in REAL_MODELS=FOLDER: 40 minutes on two cores, 20 GiB
 	@if [ -e "$(REAL_MODELS)" ]; then \
-	    REAL_MODELS="$(REAL_MODELS)" $(RUN) -m pytest -n $(JOBS) --dist worksteal tests/real $(ARGS) $(NONE_FITS); \
+	    REAL_MODELS="$(REAL_MODELS)" $(RUN) -m pytest -n 2 --dist worksteal tests/real $(ARGS) $(NONE_FITS); \
 	else \
 	    echo "test-real: left out, no folder $(REAL_MODELS); try REAL_MODELS=FOLDER"; \
 	fi
