@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import FEW, TINY_LM, load_script, read_lines, save_random_model
+from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, read_lines, save_random_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
@@ -48,9 +48,13 @@ def rounded(tmp_path_factory):
 def task(tmp_path_factory):
     """Flags of a small task whose reward differs between completions."""
     folder = tmp_path_factory.mktemp("task")
+    for name, source, count in (("train", TRAIN_DATA, 24), ("eval", EVAL_DATA, 4)):
+        (folder / f"{name}.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[:count]))
     (folder / "rewards.py").write_text(REWARD)
-    sizes = ["--steps=2", "--plot_every=0", "--eval_every=0", "--eval_rows=4"]
-    return [*FEW, f"--reward={folder / 'rewards.py'}:digits", *sizes]
+    return [
+        *(f"--data={folder / 'train.jsonl'}", f"--eval_data={folder / 'eval.jsonl'}"),
+        *(f"--reward={folder / 'rewards.py'}:digits", "--steps=2", "--plot_every=0", "--eval_every=0"),
+    ]
 
 
 OURS = ["--batch_size=8", "--max_new_tokens=8", "--lr=1e-3", "--minibatches=2"]
