@@ -61,10 +61,10 @@ runs 2, then 1, then 3.
 #     2689-2958  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
 #     2961-3275  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
 #     3278-3495  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3498-3798  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3801-3964  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3967-4098  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4101-4196  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#     3498-3800  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3803-3966  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3969-4100  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4103-4198  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -3683,9 +3683,11 @@ def part_dies(run: LoggedRun) -> Evidence | None:
     if run.trend("score") < 0 or (whole and ends(whole)[1] < 0.5 * statistics.fmean(whole[:2])):
         return None
     for name, values in {} if run.trend(f"part:{correct}") < 0 else run.parts().items():
+        if len(values) < 6:
+            continue
         first, last = ends(values)
         first = max(first, statistics.fmean(values[:2]))  # it may die within the first steps
-        died = len(values) >= 6 and first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
+        died = first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
         if died and name != correct and trend(values) <= 0 and not is_penalty(run, name):
             step = run.onset(f"part:{name}")
             text = f"{name} went from {first:.3g} to {last:.3g} while {ends_text('the score', whole)}"

@@ -198,9 +198,11 @@ def part_dies(run: LoggedRun) -> Evidence | None:
     if run.trend("score") < 0 or (whole and ends(whole)[1] < 0.5 * statistics.fmean(whole[:2])):
         return None
     for name, values in {} if run.trend(f"part:{correct}") < 0 else run.parts().items():
+        if len(values) < 6:
+            continue
         first, last = ends(values)
         first = max(first, statistics.fmean(values[:2]))  # it may die within the first steps
-        died = len(values) >= 6 and first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
+        died = first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
         if died and name != correct and trend(values) <= 0 and not is_penalty(run, name):
             step = run.onset(f"part:{name}")
             text = f"{name} went from {first:.3g} to {last:.3g} while {ends_text('the score', whole)}"
