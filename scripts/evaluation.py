@@ -86,17 +86,17 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     6669-6706  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     6709-6880  paired tests        Intervals, paired tests, pass@k
 #     6883-6946  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6949-7147  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     7150-7291  settings            Settings
-#     7294-7447  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7450-7735  tasks               What a task is; generation, mathematics, code
-#     7738-7883  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7886-8072  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     8075-8223  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     8226-8493  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8496-8615  models              Models in vLLM, on servers, and none; opening those that were named
-#     8618-8667  others              Results of other programs, which --compare takes like results.json
-#     8670-8840  run                 Running the tasks, and the command line
+#     6949-7171  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     7174-7315  settings            Settings
+#     7318-7471  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7474-7759  tasks               What a task is; generation, mathematics, code
+#     7762-7907  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7910-8096  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     8099-8247  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     8250-8517  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8520-8639  models              Models in vLLM, on servers, and none; opening those that were named
+#     8642-8700  others              Results of other programs, which --compare takes like results.json
+#     8703-8873  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -6950,7 +6950,7 @@ def pick_values(values: dict, rows: list[int]) -> Values:
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
 COLUMNS = {  # names of columns, the best first
-    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name"),
+    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name|item"),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
@@ -6962,6 +6962,7 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
+    "model": ("model(_?(name|id))?", "policy|checkpoint|system|arm"),
 }
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
@@ -7053,25 +7054,40 @@ def keys_of(rows: list[dict], column: str, asked: list[str]) -> list[str]:
     Ids that stand for several prompts only number samples; prompts name rows if all occur equally often, or repeatedly.
     """
     ids, counts = [str(row.get(column)) for row in rows], {*Counter(asked).values()}
-    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}):
+    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}) > 1:
         return ids
     names_rows = len({*asked}) > 1 and (len(counts) == 1 or min(counts) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
 
 
-class OtherResults:
-    """The samples in one file, {task: {key: samples}}, and the figures that it and other files state, by file."""
+def unnamed_key(rows: list[dict], columns: dict[str, str], scores: dict) -> str:
+    """Of flat rows with neither ids nor prompts the column that may name them: its values all occur equally often."""
+    if columns["key"] or columns["prompt"]:
+        return ""
+    counts = {
+        name: Counter(str(row.get(name)) for row in rows) for name in rows[0].keys() - {*scores, columns["model"]}
+    }
+    repeated = {name: len(x) for name, x in counts.items() if len(x) > 1 and min(x.values()) == max(x.values()) > 1}
+    return max(sorted(repeated), key=repeated.get, default="")
 
-    def __init__(self, file: Path, rows: list[dict], stated: dict):
+
+class OtherResults:
+    """One model's samples in a file, {task: {key: samples}}, and the figures that it and other files state, by file.
+
+    `model` is its name in a file that has several, else "".
+    """
+
+    def __init__(self, file: Path, rows: list[dict], stated: dict, model: str = ""):
         lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
         self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
+        self.model, self.name = model, f"{file}, {model}" if model else str(file)
         columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
         asked = [text_of(row.get(columns["prompt"])) for row in rows]
         for i, key in enumerate(keys_of(rows, columns["key"], asked)):
             about = {"task": self.task, "key": key, "prompt": asked[i], "gold": rows[i].get(columns["gold"])}
             for sample in samples_of(rows[i], columns, {name: cells[i] for name, cells in scores.items()}):
                 keyed.setdefault(key, []).append(about | sample)
-        self.samples, self.siblings = {self.task: keyed}, 1
+        self.samples, self.siblings, self.unnamed_key = {self.task: keyed}, 1, unnamed_key(rows, columns, scores)
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
 
 
@@ -7086,8 +7102,16 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
-def read_table(file: Path) -> OtherResults | dict:
-    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
+def by_model(rows: list[dict]) -> dict[str, list[dict]]:
+    """{model: its flat rows} of a table of 2 to 20 models, else {"": all rows}."""
+    column, models = columns_of(rows[0])["model"], {}
+    for row in rows:
+        models.setdefault(str(row.get(column)), []).append(row)
+    return models if column and 2 <= len(models) <= 20 else {"": rows}
+
+
+def read_table(file: Path) -> tuple[list[OtherResults], dict]:
+    """(A file's scored samples of each model, its flat figures); UserError if it cannot be read."""
     try:
         if file.suffix == ".eval":
             with zipfile.ZipFile(file) as parts:
@@ -7098,7 +7122,7 @@ def read_table(file: Path) -> OtherResults | dict:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
     figures = flat(value) if isinstance(value, dict) else {}
     rows = max(tables_in(value), key=len, default=[])
-    return OtherResults(file, rows, figures) if rows else figures
+    return [OtherResults(file, own, figures, model) for model, own in by_model(rows).items()] if rows else [], figures
 
 
 def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
@@ -7112,16 +7136,16 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
         files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
     for file in sorted({x for x in files if x.suffix in SCORED_FILES}):
         try:
-            read = read_table(file)
+            of_models, figures_of_file = read_table(file)
         except UserError as error:
             if file == path:
                 raise
             unreadable.append(str(error))
             continue
-        if isinstance(read, dict):
-            figures[file] = read
+        if not of_models:
+            figures[file] = figures_of_file
         elif file == path or not path.is_file():
-            results.append(read)
+            results += of_models
     for one in results:
         one.siblings = sum(x.file.parent == one.file.parent for x in results)
         one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
@@ -7139,10 +7163,10 @@ def pair_faults(one, other, task: str) -> list[str]:
     apart = ": the rows are not paired"
     if golds:
         key, same = golds[0], [key for key in golds if key not in asked and a[key].get("prompt")]
-        text = f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
+        text = f"{len(golds)} of {len(common)} common rows have different golds in {other.name}"
         faults.append(f"{text}, such as {key!r}: {pairs[key][0][0]!r} and {pairs[key][1][0]!r}{'' if same else apart}")
     if asked and are_others:
-        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
+        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.name}"
         faults.append(f"{text}, such as {asked[0]!r}{apart}")
     return faults
 
@@ -7160,7 +7184,9 @@ class Config(ConversationSettings):
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
     limit: int = setting(0, "use only the first rows (0: all)")
-    compare: list[str] = setting([], "BEFORE AFTER: compare two results, of any program; no model runs", several=True)
+    compare: list[str] = setting(
+        [], "BEFORE AFTER, or one file of two models: compare results of any program; no model runs", several=True
+    )
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
@@ -7243,9 +7269,7 @@ def check_choices(config: Config) -> None:
             c.n > 1 and not c.temperature and not c.completion_column
         ),
         f"{len(c.model)} models; expected one, or two to compare": len(c.model) > 2,
-        f"{len(c.compare)} paths after --compare; expected two; try --compare BEFORE AFTER": (
-            len(c.compare) not in (0, 2)
-        ),
+        f"{len(c.compare)} paths after --compare; expected one or two; try --compare BEFORE AFTER": len(c.compare) > 2,
         "an empty --stop; expected text": not all(c.stop),
         "--base_url without one --model; expected the name that the server gives it": url and len(c.model) != 1,
         f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (
@@ -8618,13 +8642,13 @@ def open_models(config: Config):
 # -------------------------------------------------------------------------- others (src/programs/evaluation/others.py)
 
 
-def read_either(path: str) -> tuple[dict, dict[str, OtherResults]]:
-    """(Report, {task: the samples that it is made of}) of a results.json or of another program's results.
+def read_models(path: str) -> list[tuple[dict, dict[str, OtherResults]]]:
+    """[(report, {task: the samples that it is made of})], one for each model of another program's results.
 
-    The newest file of a task counts; a row's value is the mean over its samples.
+    A results.json has one model. The newest file of a task counts; a row's value is the mean over its samples.
     """
     try:
-        return read_report(path), {}
+        return [(read_report(path), {})]
     except UserError as error:
         need(Path(path).exists(), str(error))
     results, unreadable = other_evaluations(Path(path))
@@ -8632,15 +8656,17 @@ def read_either(path: str) -> tuple[dict, dict[str, OtherResults]]:
         say(f"warning: {text}")
     got = f"got {path} without scores of single rows; expected results.json of evaluation.py or scored samples"
     need(results, f"{got}; to score completions, try --task math --data FILE --completion_column COLUMN")
-    others, tasks = {}, {}
+    files, models = {one.file for one in results}, {}
     for one in results:
-        task = one.task if one.task != "samples" or len(results) == 1 else one.file.stem
+        report, others = models.setdefault(one.model, ({"model": {"name": one.model or path}, "tasks": {}}, {}))
+        task = one.task if one.task != "samples" or len(files) == 1 else one.file.stem
         if task in others:
             say(f"note: {task}: {one.file} is compared, {others[task].file} is not")
         rows, others[task] = one.samples[one.task], one
         values = {metric: Values([mean_score(samples, metric) for samples in rows.values()]) for metric in one.metrics}
-        tasks[task] = {"keys": [*rows], "values": {name: dataclasses.asdict(x) for name, x in values.items()}}
-    return {"model": {"name": path}, "tasks": tasks}, others
+        values = {name: dataclasses.asdict(x) for name, x in values.items()}
+        report["tasks"][task] = {"keys": [*rows], "values": values}
+    return [*models.values()]
 
 
 def mean_score(samples: list[dict], metric: str) -> float | None:
@@ -8652,16 +8678,23 @@ def mean_score(samples: list[dict], metric: str) -> float | None:
 
 
 def reports_to_compare(paths: list[str]) -> list[dict]:
-    """The two reports after --compare; UserError if rows of one id are not the same rows."""
-    (one, ones), (other, others) = map(read_either, paths)
+    """The reports of the two models after --compare; UserError if rows of one id are not the same rows."""
+    models = [model for path in paths for model in read_models(path)]
+    names = [report["model"]["name"] for report, _ in models]
+    got = f"got {' and '.join(paths)} with results of {', '.join(names[:9])}"
+    need(len(names) == 2, f"{got}; expected two models: one in each of two paths, or both in one file's column `model`")
+    (one, ones), (other, others) = models
     metrics = [[m for task in report["tasks"].values() for m in task["values"]] for report in (one, other)]
-    got = f"got {paths[0]} with {', '.join(metrics[0])} and {paths[1]} with {', '.join(metrics[1])}"
+    got = f"got {names[0]} with {', '.join(metrics[0])} and {names[1]} with {', '.join(metrics[1])}"
     need({*metrics[0]} & {*metrics[1]}, f"{got}; expected a metric that both have; try renaming a column")
     for task in ones.keys() & others.keys():
         for fault in pair_faults(ones[task], others[task], ones[task].task):
-            need("not paired" not in fault, f"got {paths[0]} and {paths[1]}: {fault}; expected the same rows")
+            need("not paired" not in fault, f"got {names[0]} and {names[1]}: {fault}; expected the same rows")
             say(f"warning: {task}: {fault}")
         first = next(iter(ones[task].samples[ones[task].task].values()))[0]
+        if name := ones[task].unnamed_key:
+            text = "several samples of one item are not independent, and the test below is wrong"
+            say(f"warning: {task}: if column {name!r} names the items, rename it to id: {text}")
         if not first["prompt"] and first["key"].isdecimal():
             say(f"warning: {task}: rows without prompts are paired by their numbers; expected the same ids or order")
     return [one, other]

@@ -84,26 +84,26 @@ could not be measured.
 #     3146-3205  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
 #     3208-3220  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     3223-3249  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3252-3450  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     3453-3482  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3485-3495  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     3498-3715  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3718-3720  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     3723-3756  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3759-3874  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     3877-3936  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3939-4300  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     4303-4376  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
-#     4379-4485  graded again        Compute an evaluation's scores again from its stored completions
-#     4488-4731  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4734-4993  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4996-5120  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     5123-5259  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5262-5510  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5513-5758  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5761-6052  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     6055-6328  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6331-6431  command             The command line
+#     3252-3474  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     3477-3506  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3509-3519  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     3522-3739  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3742-3744  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     3747-3780  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3783-3898  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     3901-3998  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     4001-4362  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     4365-4438  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
+#     4441-4549  graded again        Compute an evaluation's scores again from its stored completions
+#     4552-4811  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4814-5073  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     5076-5200  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     5203-5339  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5342-5590  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5593-5838  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5841-6132  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     6135-6408  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6411-6511  command             The command line
 
 import argparse
 import ast
@@ -3253,7 +3253,7 @@ def read_report(path: str) -> dict:
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
 COLUMNS = {  # names of columns, the best first
-    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name"),
+    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name|item"),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
@@ -3265,6 +3265,7 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
+    "model": ("model(_?(name|id))?", "policy|checkpoint|system|arm"),
 }
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
@@ -3356,25 +3357,40 @@ def keys_of(rows: list[dict], column: str, asked: list[str]) -> list[str]:
     Ids that stand for several prompts only number samples; prompts name rows if all occur equally often, or repeatedly.
     """
     ids, counts = [str(row.get(column)) for row in rows], {*Counter(asked).values()}
-    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}):
+    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}) > 1:
         return ids
     names_rows = len({*asked}) > 1 and (len(counts) == 1 or min(counts) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
 
 
-class OtherResults:
-    """The samples in one file, {task: {key: samples}}, and the figures that it and other files state, by file."""
+def unnamed_key(rows: list[dict], columns: dict[str, str], scores: dict) -> str:
+    """Of flat rows with neither ids nor prompts the column that may name them: its values all occur equally often."""
+    if columns["key"] or columns["prompt"]:
+        return ""
+    counts = {
+        name: Counter(str(row.get(name)) for row in rows) for name in rows[0].keys() - {*scores, columns["model"]}
+    }
+    repeated = {name: len(x) for name, x in counts.items() if len(x) > 1 and min(x.values()) == max(x.values()) > 1}
+    return max(sorted(repeated), key=repeated.get, default="")
 
-    def __init__(self, file: Path, rows: list[dict], stated: dict):
+
+class OtherResults:
+    """One model's samples in a file, {task: {key: samples}}, and the figures that it and other files state, by file.
+
+    `model` is its name in a file that has several, else "".
+    """
+
+    def __init__(self, file: Path, rows: list[dict], stated: dict, model: str = ""):
         lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
         self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
+        self.model, self.name = model, f"{file}, {model}" if model else str(file)
         columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
         asked = [text_of(row.get(columns["prompt"])) for row in rows]
         for i, key in enumerate(keys_of(rows, columns["key"], asked)):
             about = {"task": self.task, "key": key, "prompt": asked[i], "gold": rows[i].get(columns["gold"])}
             for sample in samples_of(rows[i], columns, {name: cells[i] for name, cells in scores.items()}):
                 keyed.setdefault(key, []).append(about | sample)
-        self.samples, self.siblings = {self.task: keyed}, 1
+        self.samples, self.siblings, self.unnamed_key = {self.task: keyed}, 1, unnamed_key(rows, columns, scores)
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
 
 
@@ -3389,8 +3405,16 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
-def read_table(file: Path) -> OtherResults | dict:
-    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
+def by_model(rows: list[dict]) -> dict[str, list[dict]]:
+    """{model: its flat rows} of a table of 2 to 20 models, else {"": all rows}."""
+    column, models = columns_of(rows[0])["model"], {}
+    for row in rows:
+        models.setdefault(str(row.get(column)), []).append(row)
+    return models if column and 2 <= len(models) <= 20 else {"": rows}
+
+
+def read_table(file: Path) -> tuple[list[OtherResults], dict]:
+    """(A file's scored samples of each model, its flat figures); UserError if it cannot be read."""
     try:
         if file.suffix == ".eval":
             with zipfile.ZipFile(file) as parts:
@@ -3401,7 +3425,7 @@ def read_table(file: Path) -> OtherResults | dict:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
     figures = flat(value) if isinstance(value, dict) else {}
     rows = max(tables_in(value), key=len, default=[])
-    return OtherResults(file, rows, figures) if rows else figures
+    return [OtherResults(file, own, figures, model) for model, own in by_model(rows).items()] if rows else [], figures
 
 
 def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
@@ -3415,16 +3439,16 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
         files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
     for file in sorted({x for x in files if x.suffix in SCORED_FILES}):
         try:
-            read = read_table(file)
+            of_models, figures_of_file = read_table(file)
         except UserError as error:
             if file == path:
                 raise
             unreadable.append(str(error))
             continue
-        if isinstance(read, dict):
-            figures[file] = read
+        if not of_models:
+            figures[file] = figures_of_file
         elif file == path or not path.is_file():
-            results.append(read)
+            results += of_models
     for one in results:
         one.siblings = sum(x.file.parent == one.file.parent for x in results)
         one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
@@ -3442,10 +3466,10 @@ def pair_faults(one, other, task: str) -> list[str]:
     apart = ": the rows are not paired"
     if golds:
         key, same = golds[0], [key for key in golds if key not in asked and a[key].get("prompt")]
-        text = f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
+        text = f"{len(golds)} of {len(common)} common rows have different golds in {other.name}"
         faults.append(f"{text}, such as {key!r}: {pairs[key][0][0]!r} and {pairs[key][1][0]!r}{'' if same else apart}")
     if asked and are_others:
-        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
+        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.name}"
         faults.append(f"{text}, such as {asked[0]!r}{apart}")
     return faults
 
@@ -3888,6 +3912,41 @@ def share_interval(successes: int, n: int) -> list[float]:
     return [max(0.0, low) if successes else 0.0, min(1.0, high) if successes < n else 1.0]
 
 
+def t_inside(t: float, df: int) -> float:
+    """P(|T| <= t) of Student's t with `df` degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4).
+
+    >>> round(t_inside(2.0, 1), 6), round(t_inside(1.979930, 120), 6)
+    (0.704833, 0.95)
+    """
+    angle = math.atan(t / math.sqrt(df))
+    term = total = 1.0 if df % 2 == 0 else math.cos(angle)
+    for k in range(2 + df % 2, df - 1, 2):
+        term *= (k - 1) / k * math.cos(angle) ** 2
+        total += term
+    if df % 2 == 0:
+        return math.sin(angle) * total
+    return 2 / math.pi * (angle + (math.sin(angle) * total if df > 1 else 0.0))
+
+
+def mean_test(values: list) -> dict:
+    """Mean, 95 % interval and two-sided p against 0 by Student's t, of two values or more; None if all are equal.
+
+    >>> figures = mean_test([1.0, 2.0, 3.0, 6.0])
+    >>> [round(x, 4) for x in (figures["value"], *figures["ci95"], figures["p"])]
+    [3.0, -0.4375, 6.4375, 0.0689]
+    """
+    n, mean = len(values), float(sum(values) / len(values))
+    if len({*values}) < 2:
+        return {"value": mean, "ci95": None, "p": None}
+    error = math.sqrt(math.fsum((float(x) - mean) ** 2 for x in values) / (n - 1) / n)
+    low, high = 0.0, 1e4  # of the quantile of 97.5 %
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_inside(middle, n - 1) < 0.95 else (low, middle)
+    p = 1.0 - t_inside(abs(mean) / error, n - 1)
+    return {"value": mean, "ci95": [mean - high * error, mean + high * error], "p": p}
+
+
 def exact_p(better: int, worse: int) -> float:
     """Two-sided exact p of McNemar's test, computed with integers.
 
@@ -3912,11 +3971,14 @@ def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
 
 
 def share_figures(by_key: dict, is_count: bool = False) -> dict:
-    """The mean of rows' values, {row's key: value or None}; with an interval where they are shares, all 0 or 1."""
+    """The mean of rows' values, {row's key: value or None}: with Wilson's interval if all are 0 or 1, else with t's."""
     values = [x for x in by_key.values() if x is not None]
-    figures = {"value": float(sum(values) / len(values)) if values else None, "n": len(values), "ci95": None}
+    figures = {"value": float(sum(values) / len(values)) if values else None, "n": len(values)}
+    figures |= {"ci95": None, "interval": "none"}
     if values and {*values} <= {0, 1} and not is_count:
-        figures["ci95"] = share_interval(int(sum(values)), len(values))
+        figures |= {"ci95": share_interval(int(sum(values)), len(values)), "interval": "Wilson"}
+    elif len({*values}) > 1 and not is_count:
+        figures |= {"ci95": mean_test(values)["ci95"], "interval": "t"}
     return figures | {"values": by_key, "is_count": is_count}
 
 
@@ -4309,12 +4371,12 @@ COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
     """(File, dotted name, figure) that states a metric: the least nested one; None without one or with several."""
-    own, places = results.file.stem.lower(), {}
+    own, places = results.model.lower() or results.file.stem.lower(), {}
     names = {metric, metric.rpartition(".")[2], *(SAME if metric == results.metrics[0] else [])}
     for file, figures in results.stated.items():
         for name, x in figures.items():
             place, last = f"{file.stem.lower()}.{name}", name.rpartition(".")[2].removeprefix(f"{own}_")
-            is_own = file == results.file or results.siblings < 2 or own in place
+            is_own = (file == results.file and not results.model) or results.siblings < 2 or own in place
             if results.task != "samples":  # lm-eval has one file of figures for all tasks
                 is_own = f".{results.task.lower()}." in place
             is_count = isinstance(x, int) and x > 1 and last in ("correct", "right", "passed", "solved")
@@ -4343,12 +4405,12 @@ def recount_other(results: OtherResults, proof) -> dict:
     usual, _ = Counter(map(len, rows.values())).most_common(1)[0]
     if more := [key for key, samples in rows.items() if len(samples) > usual]:
         ids = f"{len(more)} of {len(rows)} ids, such as {more[0]!r}, have more than {usual} samples"
-        proof.find(f"{results.file}: {ids}, as the others have: they count twice")
+        proof.find(f"{results.name}: {ids}, as the others have: they count twice")
     for metric in results.metrics:
         scores = {key: [x["metrics"].get(metric) for x in samples] for key, samples in rows.items()}
         scores = {key: [x for x in values if x is not None] for key, values in scores.items()}
         if odd := sum(not math.isfinite(x) for values in scores.values() for x in values):
-            proof.find(f"{results.file}, {metric}: {odd} scores are nan or infinite")
+            proof.find(f"{results.name}, {metric}: {odd} scores are nan or infinite")
             continue
         by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
         if not by_key:
@@ -4363,10 +4425,10 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
     """Add findings where the stated value of a metric, or a number of rows beside it, is not that of the samples."""
     stated = stated_value(results, metric)
     if stated is None:
-        proof.not_measured.append(f"{results.file}, {metric}: no file states a single figure for it")
+        proof.not_measured.append(f"{results.name}, {metric}: no file states a single figure for it")
         return
     file, name, given = stated
-    says, parent = f"{results.file}, {metric}: {file.name} says", name.rpartition(".")[0]
+    says, parent = f"{results.name}, {metric}: {file.name} says", name.rpartition(".")[0]
     if not is_stated(given, figures["value"]):
         proof.find(f"{says} {name} {given:g}; the samples give {figures['value']:g} on {figures['n']} rows")
     beside = {n.removeprefix(f"{parent}."): x for n, x in results.stated[file].items() if n.startswith(parent)}
@@ -4443,7 +4505,7 @@ def regrade(proof, results, seconds: float) -> str:
         try:
             graded = grade_again(label, samples, results.settings, seconds / len(results.samples))
         except (UserError, OSError, KeyError, TypeError, ValueError, StopIteration) as error:
-            proof.not_measured.append(f"{results.file}, {label}: scores were not computed again: {error}")
+            proof.not_measured.append(f"{results.name}, {label}: scores were not computed again: {error}")
             clauses.append(f"scores of {label} were not computed again ({error})")
             continue
         by, wrong = "math_grader.py" if label.startswith("math") else "its functions", []
@@ -4455,9 +4517,9 @@ def regrade(proof, results, seconds: float) -> str:
                 wrong.append(f"row {sample['key']}: {text} has {name} {stored}, {by} {possible[0]}")
         again = f"{len(graded)} scores of {label} were computed again from the completions by {by}"
         clauses.append(f"{again}, {len(wrong)} differ")
-        proof.findings += [f"{results.file}, {label}, {text}" for text in wrong[:3]]
+        proof.findings += [f"{results.name}, {label}, {text}" for text in wrong[:3]]
         if len(wrong) > 3:
-            proof.find(f"{results.file}, {label}: {len(wrong) - 3} more scores are not those of their completions")
+            proof.find(f"{results.name}, {label}: {len(wrong) - 3} more scores are not those of their completions")
     return "; ".join(clauses)
 
 
@@ -4473,15 +4535,17 @@ def grade_other(proof, results, seconds: float) -> str:
         if sample["completion"] and NUMBER.fullmatch(gold):
             gradable[id(sample)] = float(gold)
     if not gradable or 2 * len(gradable) < len(samples):
-        return f"completions of {results.file.name} were not graded: too few rows have one and a gold number"
+        has_texts = any(x["completion"] for x in samples)
+        why = "too few rows have one and a gold number"
+        return f"completions of {results.file.name} were not graded: {why}" if has_texts else ""
     graded = graded_math([sample for sample in samples if id(sample) in gradable], {}, seconds)
     for x, _, scores in graded:
         score, numbers = x["metrics"][metric], [*map(float, NUMBER.findall(x["completion"].replace(",", "")))]
         same += score in scores
         if score == 1 and 1 not in scores and numbers and gradable[id(x)] not in numbers:
             text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {x['gold']}"
-            wrong.append(f"{results.file}, row {x['key']}: {text}")
-    proof.findings += wrong[:3] + [f"{results.file}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
+            wrong.append(f"{results.name}, row {x['key']}: {text}")
+    proof.findings += wrong[:3] + [f"{results.name}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
     return f"math_grader.py scores {same} of {len(graded)} completions as {results.file.name} does"
 
 
@@ -4500,6 +4564,7 @@ class Results:
     def __init__(self, file: Path):
         report = read_report(str(file))
         self.file, self.tasks, self.settings, self.samples = file, report["tasks"], report.get("settings") or {}, {}
+        self.model, self.name, self.unnamed_key = "", str(file), ""
         try:
             lines = (file.parent / "samples.jsonl").read_text(encoding="utf-8").splitlines()
             for sample in map(json.loads, filter(str.strip, lines)):
@@ -4563,7 +4628,7 @@ def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) 
         value = math.exp(value) if value < 709 else None  # too large for a number
     if differs(result["metrics"][metric]["value"], value):
         find(f"{metric}: results.json says {result['metrics'][metric]['value']}, its samples give {value}")
-    return {"value": value, "n": len(result["keys"]), "ci95": None, "values": {}, "is_count": False}
+    return {"value": value, "n": len(result["keys"]), "ci95": None, "interval": "none", "values": {}, "is_count": False}
 
 
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
@@ -4575,7 +4640,7 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
     if "" in values:
         return None
     figures = share_figures(by_key, is_count=stored["higher_is_better"] is None)  # counts of 0 and 1 are no shares
-    tops, n, interval = stored["top"], figures["n"], figures["ci95"]
+    tops, n, interval = stored["top"], figures["n"], figures["ci95"] if figures["interval"] == "Wilson" else None
     wrong = sum(differs(*pair) for pair in zip(tops, values, strict=False)) + abs(len(tops) - len(values))
     if wrong:
         find(f"{metric}: {wrong} of {len(tops)} stored values are not those of samples")
@@ -4598,15 +4663,15 @@ def recount(results: Results, proof: Proof) -> dict:
         counts = {"have no sample": len(keys - rows.keys()), "of samples are not counted": len(rows.keys() - keys)}
         for text, count in (counts | {"have a sample twice": twice}).items():
             if count:
-                proof.find(f"{results.file}, {task}: {count} rows {text}")
+                proof.find(f"{results.name}, {task}: {count} rows {text}")
 
         def find(text: str, task=task) -> None:
-            proof.find(f"{results.file}, {task} {text}")
+            proof.find(f"{results.name}, {task} {text}")
 
         for metric in result["metrics"]:
             figures = recount_metric(metric, result, rows, find)
             if figures is None:
-                proof.not_measured.append(f"{results.file}, {task} {metric}: samples have no score of that name")
+                proof.not_measured.append(f"{results.name}, {task} {metric}: samples have no score of that name")
             else:
                 recounted[task, metric] = figures
     return recounted
@@ -4636,7 +4701,8 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
         said = f"{sum(stated_value(x, m) is not None for x in all_results for m in x.metrics)} stated figures"
     describe_results(proof, all_results, recounts, f"{differences} differences from {said} were found", again)
     for results, recounted in zip(all_results, recounts, strict=True):
-        model = results.file.parent if len(all_results) > 2 else results.file
+        of_folders = len(all_results) > 2 and not results.model
+        model = results.file.parent if of_folders else results.model or results.file
         models.setdefault(model, []).append((results, recounted))
     if len(models) == 2 and all(recounts):
         one, other = models.values()
@@ -4659,18 +4725,21 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
         proof.skip("Whether the metrics follow from the samples", "none is a mean of scores in samples.jsonl")
         return
     counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples in {proof.thing}"
-    proof.say(". ".join([f"{counted}; {differences}", *dict.fromkeys(filter(None, again))]) + ".")
+    proof.say("; ".join([counted, differences, *dict.fromkeys(filter(None, again))]) + ".")
     clauses = []
     for results, recounted in zip(all_results, recounts, strict=True):
         main = main_metric(recounted)
         figures = recounted[main]
-        interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
-        clauses.append(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows")
+        interval = f" (95 % {figures['interval']} interval {shown(figures['ci95'])})" if figures["ci95"] else ""
+        clauses.append(f"{results.name}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows")
     proof.say(f"{'; '.join(clauses)}.")
     proof.figures["metrics"] = {
-        str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in recounted.items()}
+        results.name: {" ".join(k): {n: v[n] for n in ("value", "n", "ci95", "interval")} for k, v in recounted.items()}
         for results, recounted in zip(all_results, recounts, strict=True)
     }
+    if name := all_results[0].unnamed_key:
+        proof.is_open = True
+        proof.skip("Whether the rows are independent", f"if column {name!r} names the items, rename it to id")
     describe_unfinished(proof, samples, main_metric(recounts[0]))
     describe_rows(proof, all_results[-1], main_metric(recounts[-1]))
 
@@ -4704,7 +4773,8 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
         {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
     ]
     pairs = [(x.get("completion") or x.get("extracted"), x["metrics"].get(name)) for x in picked]
-    proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
+    if any(text for text, _ in pairs):
+        proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
 def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
@@ -4714,21 +4784,31 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (recounted[task, metric]["values"] for recounted in recounts)
         pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
-        if recounts[0][task, metric]["is_count"] or not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
+        if recounts[0][task, metric]["is_count"] or len(pairs) < 2:
             continue
-        up, down = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
-        figures = {"difference": (up - down) / len(pairs), "rows": len(pairs), "better": up, "worse": down}
-        figures |= {"p": exact_p(up, down), "ci95": difference_interval(up, down, len(pairs))}
+        figures = paired_difference(pairs)
         proof.figures["compared"][f"{task} {metric}"] = figures
         test = stated.get(task, {}).get(metric)
-        for name, value in figures.items() if test else ():
+        same = ("difference", "rows") if figures["test"] == "paired t" else [*figures]  # evaluation.py's is a bootstrap
+        for name, value in ((name, figures[name]) for name in same if test and name != "test"):
             given, recomputed = (x if isinstance(x, list) else [x] for x in (test[name], value))
             if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
                 proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
     if x := proof.figures["compared"].get(main):
-        test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"
+        interval = "Bonett-Price" if x["test"] == "exact McNemar" else "t"
+        test = f", {x['test']} p = {x['p']:.2g}, 95 % {interval} interval {shown(x['ci95'])}" if x["ci95"] else ""
         counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
-        proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
+        proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}{test}, recomputed.")
+
+
+def paired_difference(pairs: list[tuple]) -> dict:
+    """The test of a difference on common rows: exact McNemar where all values are 0 or 1, else a paired t test."""
+    up, down, n = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs), len(pairs)
+    figures = {"difference": float(sum(b - a for a, b in pairs) / n), "rows": n, "better": up, "worse": down}
+    if {x for pair in pairs for x in pair} <= {0, 1}:
+        return figures | {"test": "exact McNemar", "p": exact_p(up, down), "ci95": difference_interval(up, down, n)}
+    tested = mean_test([b - a for a, b in pairs])
+    return figures | {"test": "paired t", "p": tested["p"], "ci95": tested["ci95"]}
 
 
 # ------------------------------------------------------------------- reward proof (src/programs/prove/reward_proof.py)

@@ -850,7 +850,7 @@ BAD = {  # {name: (flags, what the message holds)}
     "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
     "no model": ("--task generation --data {one} --model ./nowhere", "which is not a folder"),
     "three models": ("--task generation --model x --model x --model x", "expected one, or two"),
-    "one file to compare": ("--compare x", "expected two"),
+    "three files to compare": ("--compare x y z", "expected one or two"),
     "no scheme": ("--task math --base_url localhost:8000/v1 --model x", "try http://HOST:PORT/v1"),
     "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
     "shown samples": ("--task math --shown_samples 9", "try scripts/report.py FOLDER"),

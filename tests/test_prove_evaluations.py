@@ -313,3 +313,49 @@ def test_samples_of_repeated_prompts_are_one_row_and_pairs_of_lm_eval_are_no_sco
     rows = [{"doc_id": i, "metrics": ["acc", "f1"], "acc": 1.0, "f1": [1, 0]} for i in range(20)]
     file = str(write_lines(tmp_path / "b.jsonl", rows))
     assert [*reports_to_compare([file, file])[0]["tasks"]["samples"]["values"]] == ["acc"]
+
+
+def draws(file, shares: dict[str, list], key: str = "item", model: str = "model"):
+    """One table of several models, each with 4 draws of every item, of which a share passed."""
+    rows = [
+        {key: f"i{i}", model: name, "draw": n, "passed": int(n < 4 * share)}
+        for i in range(4)
+        for name, of_items in shares.items()
+        for n, share in zip(range(4), [of_items[i]] * 4, strict=True)
+    ]
+    return str(write_lines(file, rows))
+
+
+SHARES = {"old": [0.25, 0.5, 0.0, 0.25], "new": [0.5, 0.75, 0.0, 0.75]}
+T3 = 3.182446305284263  # quantile of 97.5 % of Student's t with 3 degrees of freedom, from a table
+
+
+@pytest.mark.parametrize("model", ["model", "checkpoint"])
+def test_models_in_one_table_are_told_apart_and_draws_of_an_item_are_one_row(tmp_path, capsys, model):
+    """The differences 0.25, 0.25, 0, 0.5 have the mean 0.25 and the standard error sqrt(0.125 / 12)."""
+    file, half = draws(tmp_path / "a.jsonl", SHARES, model=model), T3 * math.sqrt(0.125 / 12)
+    code, proof, err = run(capsys, file)
+    assert code == 0 and "a.jsonl, old: samples passed 0.250" in err and "a.jsonl, new: samples passed 0.500" in err
+    figures = proof["figures"]["compared"]["samples passed"]
+    assert figures["ci95"] == pytest.approx([0.25 - half, 0.25 + half]) and figures["test"] == "paired t"
+    t = 0.25 / math.sqrt(0.125 / 12)  # two-sided p with 3 degrees of freedom, in closed form
+    inside = 2 / math.pi * (math.atan(t / math.sqrt(3)) + t / math.sqrt(3) / (1 + t * t / 3))
+    assert figures["p"] == pytest.approx(1 - inside) and (figures["rows"], figures["better"]) == (4, 3)
+    found = compare_reports(*reports_to_compare([file]), 50, 0)["samples"]["passed"]
+    assert (found["test"], found["rows"], found["difference"]) == ("paired bootstrap", 4, 0.25)
+
+
+def test_one_table_that_is_not_of_two_models_is_told(tmp_path):
+    three = draws(tmp_path / "a.jsonl", SHARES | {"third": [0] * 4})
+    one = draws(tmp_path / "b.jsonl", {"old": SHARES["old"]})
+    for paths in ([three], [one], [three, one]):
+        with pytest.raises(UserError, match="expected two models: one in each of two paths, or both in one file"):
+            reports_to_compare(paths)
+
+
+def test_a_column_that_may_name_the_items_is_told(tmp_path, capsys):
+    file = draws(tmp_path / "a.jsonl", SHARES, key="which")
+    code, proof, err = run(capsys, file)
+    assert code == 0 and not proof["proved"] and "if column 'which' names the items, rename it to id" in err
+    reports_to_compare([file])
+    assert "if column 'which' names the items" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from parts.foundation.messages import UserError
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
 COLUMNS = {  # names of columns, the best first
-    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name"),
+    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name|item"),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
@@ -24,6 +24,7 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
+    "model": ("model(_?(name|id))?", "policy|checkpoint|system|arm"),
 }
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
@@ -115,25 +116,40 @@ def keys_of(rows: list[dict], column: str, asked: list[str]) -> list[str]:
     Ids that stand for several prompts only number samples; prompts name rows if all occur equally often, or repeatedly.
     """
     ids, counts = [str(row.get(column)) for row in rows], {*Counter(asked).values()}
-    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}):
+    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}) > 1:
         return ids
     names_rows = len({*asked}) > 1 and (len(counts) == 1 or min(counts) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
 
 
-class OtherResults:
-    """The samples in one file, {task: {key: samples}}, and the figures that it and other files state, by file."""
+def unnamed_key(rows: list[dict], columns: dict[str, str], scores: dict) -> str:
+    """Of flat rows with neither ids nor prompts the column that may name them: its values all occur equally often."""
+    if columns["key"] or columns["prompt"]:
+        return ""
+    counts = {
+        name: Counter(str(row.get(name)) for row in rows) for name in rows[0].keys() - {*scores, columns["model"]}
+    }
+    repeated = {name: len(x) for name, x in counts.items() if len(x) > 1 and min(x.values()) == max(x.values()) > 1}
+    return max(sorted(repeated), key=repeated.get, default="")
 
-    def __init__(self, file: Path, rows: list[dict], stated: dict):
+
+class OtherResults:
+    """One model's samples in a file, {task: {key: samples}}, and the figures that it and other files state, by file.
+
+    `model` is its name in a file that has several, else "".
+    """
+
+    def __init__(self, file: Path, rows: list[dict], stated: dict, model: str = ""):
         lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
         self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
+        self.model, self.name = model, f"{file}, {model}" if model else str(file)
         columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
         asked = [text_of(row.get(columns["prompt"])) for row in rows]
         for i, key in enumerate(keys_of(rows, columns["key"], asked)):
             about = {"task": self.task, "key": key, "prompt": asked[i], "gold": rows[i].get(columns["gold"])}
             for sample in samples_of(rows[i], columns, {name: cells[i] for name, cells in scores.items()}):
                 keyed.setdefault(key, []).append(about | sample)
-        self.samples, self.siblings = {self.task: keyed}, 1
+        self.samples, self.siblings, self.unnamed_key = {self.task: keyed}, 1, unnamed_key(rows, columns, scores)
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
 
 
@@ -148,8 +164,16 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
-def read_table(file: Path) -> OtherResults | dict:
-    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
+def by_model(rows: list[dict]) -> dict[str, list[dict]]:
+    """{model: its flat rows} of a table of 2 to 20 models, else {"": all rows}."""
+    column, models = columns_of(rows[0])["model"], {}
+    for row in rows:
+        models.setdefault(str(row.get(column)), []).append(row)
+    return models if column and 2 <= len(models) <= 20 else {"": rows}
+
+
+def read_table(file: Path) -> tuple[list[OtherResults], dict]:
+    """(A file's scored samples of each model, its flat figures); UserError if it cannot be read."""
     try:
         if file.suffix == ".eval":
             with zipfile.ZipFile(file) as parts:
@@ -160,7 +184,7 @@ def read_table(file: Path) -> OtherResults | dict:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
     figures = flat(value) if isinstance(value, dict) else {}
     rows = max(tables_in(value), key=len, default=[])
-    return OtherResults(file, rows, figures) if rows else figures
+    return [OtherResults(file, own, figures, model) for model, own in by_model(rows).items()] if rows else [], figures
 
 
 def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
@@ -174,16 +198,16 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
         files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
     for file in sorted({x for x in files if x.suffix in SCORED_FILES}):
         try:
-            read = read_table(file)
+            of_models, figures_of_file = read_table(file)
         except UserError as error:
             if file == path:
                 raise
             unreadable.append(str(error))
             continue
-        if isinstance(read, dict):
-            figures[file] = read
+        if not of_models:
+            figures[file] = figures_of_file
         elif file == path or not path.is_file():
-            results.append(read)
+            results += of_models
     for one in results:
         one.siblings = sum(x.file.parent == one.file.parent for x in results)
         one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
@@ -201,9 +225,9 @@ def pair_faults(one, other, task: str) -> list[str]:
     apart = ": the rows are not paired"
     if golds:
         key, same = golds[0], [key for key in golds if key not in asked and a[key].get("prompt")]
-        text = f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
+        text = f"{len(golds)} of {len(common)} common rows have different golds in {other.name}"
         faults.append(f"{text}, such as {key!r}: {pairs[key][0][0]!r} and {pairs[key][1][0]!r}{'' if same else apart}")
     if asked and are_others:
-        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
+        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.name}"
         faults.append(f"{text}, such as {asked[0]!r}{apart}")
     return faults

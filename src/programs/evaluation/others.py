@@ -10,13 +10,13 @@ from parts.evaluating.scored_samples import OtherResults, other_evaluations, pai
 from parts.foundation.messages import UserError, need, say
 
 
-def read_either(path: str) -> tuple[dict, dict[str, OtherResults]]:
-    """(Report, {task: the samples that it is made of}) of a results.json or of another program's results.
+def read_models(path: str) -> list[tuple[dict, dict[str, OtherResults]]]:
+    """[(report, {task: the samples that it is made of})], one for each model of another program's results.
 
-    The newest file of a task counts; a row's value is the mean over its samples.
+    A results.json has one model. The newest file of a task counts; a row's value is the mean over its samples.
     """
     try:
-        return read_report(path), {}
+        return [(read_report(path), {})]
     except UserError as error:
         need(Path(path).exists(), str(error))
     results, unreadable = other_evaluations(Path(path))
@@ -24,15 +24,17 @@ def read_either(path: str) -> tuple[dict, dict[str, OtherResults]]:
         say(f"warning: {text}")
     got = f"got {path} without scores of single rows; expected results.json of evaluation.py or scored samples"
     need(results, f"{got}; to score completions, try --task math --data FILE --completion_column COLUMN")
-    others, tasks = {}, {}
+    files, models = {one.file for one in results}, {}
     for one in results:
-        task = one.task if one.task != "samples" or len(results) == 1 else one.file.stem
+        report, others = models.setdefault(one.model, ({"model": {"name": one.model or path}, "tasks": {}}, {}))
+        task = one.task if one.task != "samples" or len(files) == 1 else one.file.stem
         if task in others:
             say(f"note: {task}: {one.file} is compared, {others[task].file} is not")
         rows, others[task] = one.samples[one.task], one
         values = {metric: Values([mean_score(samples, metric) for samples in rows.values()]) for metric in one.metrics}
-        tasks[task] = {"keys": [*rows], "values": {name: dataclasses.asdict(x) for name, x in values.items()}}
-    return {"model": {"name": path}, "tasks": tasks}, others
+        values = {name: dataclasses.asdict(x) for name, x in values.items()}
+        report["tasks"][task] = {"keys": [*rows], "values": values}
+    return [*models.values()]
 
 
 def mean_score(samples: list[dict], metric: str) -> float | None:
@@ -44,16 +46,23 @@ def mean_score(samples: list[dict], metric: str) -> float | None:
 
 
 def reports_to_compare(paths: list[str]) -> list[dict]:
-    """The two reports after --compare; UserError if rows of one id are not the same rows."""
-    (one, ones), (other, others) = map(read_either, paths)
+    """The reports of the two models after --compare; UserError if rows of one id are not the same rows."""
+    models = [model for path in paths for model in read_models(path)]
+    names = [report["model"]["name"] for report, _ in models]
+    got = f"got {' and '.join(paths)} with results of {', '.join(names[:9])}"
+    need(len(names) == 2, f"{got}; expected two models: one in each of two paths, or both in one file's column `model`")
+    (one, ones), (other, others) = models
     metrics = [[m for task in report["tasks"].values() for m in task["values"]] for report in (one, other)]
-    got = f"got {paths[0]} with {', '.join(metrics[0])} and {paths[1]} with {', '.join(metrics[1])}"
+    got = f"got {names[0]} with {', '.join(metrics[0])} and {names[1]} with {', '.join(metrics[1])}"
     need({*metrics[0]} & {*metrics[1]}, f"{got}; expected a metric that both have; try renaming a column")
     for task in ones.keys() & others.keys():
         for fault in pair_faults(ones[task], others[task], ones[task].task):
-            need("not paired" not in fault, f"got {paths[0]} and {paths[1]}: {fault}; expected the same rows")
+            need("not paired" not in fault, f"got {names[0]} and {names[1]}: {fault}; expected the same rows")
             say(f"warning: {task}: {fault}")
         first = next(iter(ones[task].samples[ones[task].task].values()))[0]
+        if name := ones[task].unnamed_key:
+            text = "several samples of one item are not independent, and the test below is wrong"
+            say(f"warning: {task}: if column {name!r} names the items, rename it to id: {text}")
         if not first["prompt"] and first["key"].isdecimal():
             say(f"warning: {task}: rows without prompts are paired by their numbers; expected the same ids or order")
     return [one, other]

@@ -23,7 +23,9 @@ class Config(ConversationSettings):
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
     limit: int = setting(0, "use only the first rows (0: all)")
-    compare: list[str] = setting([], "BEFORE AFTER: compare two results, of any program; no model runs", several=True)
+    compare: list[str] = setting(
+        [], "BEFORE AFTER, or one file of two models: compare results of any program; no model runs", several=True
+    )
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
@@ -106,9 +108,7 @@ def check_choices(config: Config) -> None:
             c.n > 1 and not c.temperature and not c.completion_column
         ),
         f"{len(c.model)} models; expected one, or two to compare": len(c.model) > 2,
-        f"{len(c.compare)} paths after --compare; expected two; try --compare BEFORE AFTER": (
-            len(c.compare) not in (0, 2)
-        ),
+        f"{len(c.compare)} paths after --compare; expected one or two; try --compare BEFORE AFTER": len(c.compare) > 2,
         "an empty --stop; expected text": not all(c.stop),
         "--base_url without one --model; expected the name that the server gives it": url and len(c.model) != 1,
         f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (

@@ -8,7 +8,7 @@ from pathlib import Path
 from parts.evaluating.evaluation_results import read_report
 from parts.evaluating.scored_samples import OtherResults, pair_faults
 from parts.foundation.messages import UserError
-from programs.prove.exact_figures import difference_interval, exact_p, share_figures
+from programs.prove.exact_figures import difference_interval, exact_p, mean_test, share_figures
 from programs.prove.graded_again import grade_other, regrade
 from programs.prove.other_evaluations import recount_other, stated_value
 from programs.prove.proof import Proof, shown
@@ -26,6 +26,7 @@ class Results:
     def __init__(self, file: Path):
         report = read_report(str(file))
         self.file, self.tasks, self.settings, self.samples = file, report["tasks"], report.get("settings") or {}, {}
+        self.model, self.name, self.unnamed_key = "", str(file), ""
         try:
             lines = (file.parent / "samples.jsonl").read_text(encoding="utf-8").splitlines()
             for sample in map(json.loads, filter(str.strip, lines)):
@@ -89,7 +90,7 @@ def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) 
         value = math.exp(value) if value < 709 else None  # too large for a number
     if differs(result["metrics"][metric]["value"], value):
         find(f"{metric}: results.json says {result['metrics'][metric]['value']}, its samples give {value}")
-    return {"value": value, "n": len(result["keys"]), "ci95": None, "values": {}, "is_count": False}
+    return {"value": value, "n": len(result["keys"]), "ci95": None, "interval": "none", "values": {}, "is_count": False}
 
 
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
@@ -101,7 +102,7 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
     if "" in values:
         return None
     figures = share_figures(by_key, is_count=stored["higher_is_better"] is None)  # counts of 0 and 1 are no shares
-    tops, n, interval = stored["top"], figures["n"], figures["ci95"]
+    tops, n, interval = stored["top"], figures["n"], figures["ci95"] if figures["interval"] == "Wilson" else None
     wrong = sum(differs(*pair) for pair in zip(tops, values, strict=False)) + abs(len(tops) - len(values))
     if wrong:
         find(f"{metric}: {wrong} of {len(tops)} stored values are not those of samples")
@@ -124,15 +125,15 @@ def recount(results: Results, proof: Proof) -> dict:
         counts = {"have no sample": len(keys - rows.keys()), "of samples are not counted": len(rows.keys() - keys)}
         for text, count in (counts | {"have a sample twice": twice}).items():
             if count:
-                proof.find(f"{results.file}, {task}: {count} rows {text}")
+                proof.find(f"{results.name}, {task}: {count} rows {text}")
 
         def find(text: str, task=task) -> None:
-            proof.find(f"{results.file}, {task} {text}")
+            proof.find(f"{results.name}, {task} {text}")
 
         for metric in result["metrics"]:
             figures = recount_metric(metric, result, rows, find)
             if figures is None:
-                proof.not_measured.append(f"{results.file}, {task} {metric}: samples have no score of that name")
+                proof.not_measured.append(f"{results.name}, {task} {metric}: samples have no score of that name")
             else:
                 recounted[task, metric] = figures
     return recounted
@@ -162,7 +163,8 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
         said = f"{sum(stated_value(x, m) is not None for x in all_results for m in x.metrics)} stated figures"
     describe_results(proof, all_results, recounts, f"{differences} differences from {said} were found", again)
     for results, recounted in zip(all_results, recounts, strict=True):
-        model = results.file.parent if len(all_results) > 2 else results.file
+        of_folders = len(all_results) > 2 and not results.model
+        model = results.file.parent if of_folders else results.model or results.file
         models.setdefault(model, []).append((results, recounted))
     if len(models) == 2 and all(recounts):
         one, other = models.values()
@@ -185,18 +187,21 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
         proof.skip("Whether the metrics follow from the samples", "none is a mean of scores in samples.jsonl")
         return
     counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples in {proof.thing}"
-    proof.say(". ".join([f"{counted}; {differences}", *dict.fromkeys(filter(None, again))]) + ".")
+    proof.say("; ".join([counted, differences, *dict.fromkeys(filter(None, again))]) + ".")
     clauses = []
     for results, recounted in zip(all_results, recounts, strict=True):
         main = main_metric(recounted)
         figures = recounted[main]
-        interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
-        clauses.append(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows")
+        interval = f" (95 % {figures['interval']} interval {shown(figures['ci95'])})" if figures["ci95"] else ""
+        clauses.append(f"{results.name}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows")
     proof.say(f"{'; '.join(clauses)}.")
     proof.figures["metrics"] = {
-        str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in recounted.items()}
+        results.name: {" ".join(k): {n: v[n] for n in ("value", "n", "ci95", "interval")} for k, v in recounted.items()}
         for results, recounted in zip(all_results, recounts, strict=True)
     }
+    if name := all_results[0].unnamed_key:
+        proof.is_open = True
+        proof.skip("Whether the rows are independent", f"if column {name!r} names the items, rename it to id")
     describe_unfinished(proof, samples, main_metric(recounts[0]))
     describe_rows(proof, all_results[-1], main_metric(recounts[-1]))
 
@@ -230,7 +235,8 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
         {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
     ]
     pairs = [(x.get("completion") or x.get("extracted"), x["metrics"].get(name)) for x in picked]
-    proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
+    if any(text for text, _ in pairs):
+        proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
 def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
@@ -240,18 +246,28 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (recounted[task, metric]["values"] for recounted in recounts)
         pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
-        if recounts[0][task, metric]["is_count"] or not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
+        if recounts[0][task, metric]["is_count"] or len(pairs) < 2:
             continue
-        up, down = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
-        figures = {"difference": (up - down) / len(pairs), "rows": len(pairs), "better": up, "worse": down}
-        figures |= {"p": exact_p(up, down), "ci95": difference_interval(up, down, len(pairs))}
+        figures = paired_difference(pairs)
         proof.figures["compared"][f"{task} {metric}"] = figures
         test = stated.get(task, {}).get(metric)
-        for name, value in figures.items() if test else ():
+        same = ("difference", "rows") if figures["test"] == "paired t" else [*figures]  # evaluation.py's is a bootstrap
+        for name, value in ((name, figures[name]) for name in same if test and name != "test"):
             given, recomputed = (x if isinstance(x, list) else [x] for x in (test[name], value))
             if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
                 proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
     if x := proof.figures["compared"].get(main):
-        test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"
+        interval = "Bonett-Price" if x["test"] == "exact McNemar" else "t"
+        test = f", {x['test']} p = {x['p']:.2g}, 95 % {interval} interval {shown(x['ci95'])}" if x["ci95"] else ""
         counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
-        proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
+        proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}{test}, recomputed.")
+
+
+def paired_difference(pairs: list[tuple]) -> dict:
+    """The test of a difference on common rows: exact McNemar where all values are 0 or 1, else a paired t test."""
+    up, down, n = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs), len(pairs)
+    figures = {"difference": float(sum(b - a for a, b in pairs) / n), "rows": n, "better": up, "worse": down}
+    if {x for pair in pairs for x in pair} <= {0, 1}:
+        return figures | {"test": "exact McNemar", "p": exact_p(up, down), "ci95": difference_interval(up, down, n)}
+    tested = mean_test([b - a for a, b in pairs])
+    return figures | {"test": "paired t", "p": tested["p"], "ci95": tested["ci95"]}

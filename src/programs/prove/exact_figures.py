@@ -15,6 +15,41 @@ def share_interval(successes: int, n: int) -> list[float]:
     return [max(0.0, low) if successes else 0.0, min(1.0, high) if successes < n else 1.0]
 
 
+def t_inside(t: float, df: int) -> float:
+    """P(|T| <= t) of Student's t with `df` degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4).
+
+    >>> round(t_inside(2.0, 1), 6), round(t_inside(1.979930, 120), 6)
+    (0.704833, 0.95)
+    """
+    angle = math.atan(t / math.sqrt(df))
+    term = total = 1.0 if df % 2 == 0 else math.cos(angle)
+    for k in range(2 + df % 2, df - 1, 2):
+        term *= (k - 1) / k * math.cos(angle) ** 2
+        total += term
+    if df % 2 == 0:
+        return math.sin(angle) * total
+    return 2 / math.pi * (angle + (math.sin(angle) * total if df > 1 else 0.0))
+
+
+def mean_test(values: list) -> dict:
+    """Mean, 95 % interval and two-sided p against 0 by Student's t, of two values or more; None if all are equal.
+
+    >>> figures = mean_test([1.0, 2.0, 3.0, 6.0])
+    >>> [round(x, 4) for x in (figures["value"], *figures["ci95"], figures["p"])]
+    [3.0, -0.4375, 6.4375, 0.0689]
+    """
+    n, mean = len(values), float(sum(values) / len(values))
+    if len({*values}) < 2:
+        return {"value": mean, "ci95": None, "p": None}
+    error = math.sqrt(math.fsum((float(x) - mean) ** 2 for x in values) / (n - 1) / n)
+    low, high = 0.0, 1e4  # of the quantile of 97.5 %
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_inside(middle, n - 1) < 0.95 else (low, middle)
+    p = 1.0 - t_inside(abs(mean) / error, n - 1)
+    return {"value": mean, "ci95": [mean - high * error, mean + high * error], "p": p}
+
+
 def exact_p(better: int, worse: int) -> float:
     """Two-sided exact p of McNemar's test, computed with integers.
 
@@ -39,11 +74,14 @@ def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
 
 
 def share_figures(by_key: dict, is_count: bool = False) -> dict:
-    """The mean of rows' values, {row's key: value or None}; with an interval where they are shares, all 0 or 1."""
+    """The mean of rows' values, {row's key: value or None}: with Wilson's interval if all are 0 or 1, else with t's."""
     values = [x for x in by_key.values() if x is not None]
-    figures = {"value": float(sum(values) / len(values)) if values else None, "n": len(values), "ci95": None}
+    figures = {"value": float(sum(values) / len(values)) if values else None, "n": len(values)}
+    figures |= {"ci95": None, "interval": "none"}
     if values and {*values} <= {0, 1} and not is_count:
-        figures["ci95"] = share_interval(int(sum(values)), len(values))
+        figures |= {"ci95": share_interval(int(sum(values)), len(values)), "interval": "Wilson"}
+    elif len({*values}) > 1 and not is_count:
+        figures |= {"ci95": mean_test(values)["ci95"], "interval": "t"}
     return figures | {"values": by_key, "is_count": is_count}
 
 

@@ -78,7 +78,7 @@ def regrade(proof, results, seconds: float) -> str:
         try:
             graded = grade_again(label, samples, results.settings, seconds / len(results.samples))
         except (UserError, OSError, KeyError, TypeError, ValueError, StopIteration) as error:
-            proof.not_measured.append(f"{results.file}, {label}: scores were not computed again: {error}")
+            proof.not_measured.append(f"{results.name}, {label}: scores were not computed again: {error}")
             clauses.append(f"scores of {label} were not computed again ({error})")
             continue
         by, wrong = "math_grader.py" if label.startswith("math") else "its functions", []
@@ -90,9 +90,9 @@ def regrade(proof, results, seconds: float) -> str:
                 wrong.append(f"row {sample['key']}: {text} has {name} {stored}, {by} {possible[0]}")
         again = f"{len(graded)} scores of {label} were computed again from the completions by {by}"
         clauses.append(f"{again}, {len(wrong)} differ")
-        proof.findings += [f"{results.file}, {label}, {text}" for text in wrong[:3]]
+        proof.findings += [f"{results.name}, {label}, {text}" for text in wrong[:3]]
         if len(wrong) > 3:
-            proof.find(f"{results.file}, {label}: {len(wrong) - 3} more scores are not those of their completions")
+            proof.find(f"{results.name}, {label}: {len(wrong) - 3} more scores are not those of their completions")
     return "; ".join(clauses)
 
 
@@ -108,13 +108,15 @@ def grade_other(proof, results, seconds: float) -> str:
         if sample["completion"] and NUMBER.fullmatch(gold):
             gradable[id(sample)] = float(gold)
     if not gradable or 2 * len(gradable) < len(samples):
-        return f"completions of {results.file.name} were not graded: too few rows have one and a gold number"
+        has_texts = any(x["completion"] for x in samples)
+        why = "too few rows have one and a gold number"
+        return f"completions of {results.file.name} were not graded: {why}" if has_texts else ""
     graded = graded_math([sample for sample in samples if id(sample) in gradable], {}, seconds)
     for x, _, scores in graded:
         score, numbers = x["metrics"][metric], [*map(float, NUMBER.findall(x["completion"].replace(",", "")))]
         same += score in scores
         if score == 1 and 1 not in scores and numbers and gradable[id(x)] not in numbers:
             text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {x['gold']}"
-            wrong.append(f"{results.file}, row {x['key']}: {text}")
-    proof.findings += wrong[:3] + [f"{results.file}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
+            wrong.append(f"{results.name}, row {x['key']}: {text}")
+    proof.findings += wrong[:3] + [f"{results.name}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
     return f"math_grader.py scores {same} of {len(graded)} completions as {results.file.name} does"

@@ -16,12 +16,12 @@ COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
     """(File, dotted name, figure) that states a metric: the least nested one; None without one or with several."""
-    own, places = results.file.stem.lower(), {}
+    own, places = results.model.lower() or results.file.stem.lower(), {}
     names = {metric, metric.rpartition(".")[2], *(SAME if metric == results.metrics[0] else [])}
     for file, figures in results.stated.items():
         for name, x in figures.items():
             place, last = f"{file.stem.lower()}.{name}", name.rpartition(".")[2].removeprefix(f"{own}_")
-            is_own = file == results.file or results.siblings < 2 or own in place
+            is_own = (file == results.file and not results.model) or results.siblings < 2 or own in place
             if results.task != "samples":  # lm-eval has one file of figures for all tasks
                 is_own = f".{results.task.lower()}." in place
             is_count = isinstance(x, int) and x > 1 and last in ("correct", "right", "passed", "solved")
@@ -50,12 +50,12 @@ def recount_other(results: OtherResults, proof) -> dict:
     usual, _ = Counter(map(len, rows.values())).most_common(1)[0]
     if more := [key for key, samples in rows.items() if len(samples) > usual]:
         ids = f"{len(more)} of {len(rows)} ids, such as {more[0]!r}, have more than {usual} samples"
-        proof.find(f"{results.file}: {ids}, as the others have: they count twice")
+        proof.find(f"{results.name}: {ids}, as the others have: they count twice")
     for metric in results.metrics:
         scores = {key: [x["metrics"].get(metric) for x in samples] for key, samples in rows.items()}
         scores = {key: [x for x in values if x is not None] for key, values in scores.items()}
         if odd := sum(not math.isfinite(x) for values in scores.values() for x in values):
-            proof.find(f"{results.file}, {metric}: {odd} scores are nan or infinite")
+            proof.find(f"{results.name}, {metric}: {odd} scores are nan or infinite")
             continue
         by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
         if not by_key:
@@ -70,10 +70,10 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
     """Add findings where the stated value of a metric, or a number of rows beside it, is not that of the samples."""
     stated = stated_value(results, metric)
     if stated is None:
-        proof.not_measured.append(f"{results.file}, {metric}: no file states a single figure for it")
+        proof.not_measured.append(f"{results.name}, {metric}: no file states a single figure for it")
         return
     file, name, given = stated
-    says, parent = f"{results.file}, {metric}: {file.name} says", name.rpartition(".")[0]
+    says, parent = f"{results.name}, {metric}: {file.name} says", name.rpartition(".")[0]
     if not is_stated(given, figures["value"]):
         proof.find(f"{says} {name} {given:g}; the samples give {figures['value']:g} on {figures['n']} rows")
     beside = {n.removeprefix(f"{parent}."): x for n, x in results.stated[file].items() if n.startswith(parent)}
