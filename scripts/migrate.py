@@ -33,14 +33,14 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1125-1222  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
 #     1225-1454  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
 #     1457-2070  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2073-2657  edits          Edits of a text by offset, and the table row that explains each
-#     2660-2948  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2951-3402  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3405-3520  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3523-3957  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3960-4295  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4298-4462  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4465-4780  command        The command line: input, the version it was written for, output, messages
+#     2073-2670  edits          Edits of a text by offset, and the table row that explains each
+#     2673-2961  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2964-3415  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3418-3533  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
+#     3536-3970  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3973-4320  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4323-4487  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4490-4805  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -2334,6 +2334,15 @@ BY_HAND = r"""{
   "package": "verl", "what": "dual clip", "since": "0.4", "why": "there was no second bound for negative advantages",
   "otherwise": "3.0", "source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272", "before": "0.4",
   "set": {"actor_rollout_ref.actor.clip_ratio_c": "1000000000.0"}},
+"schedule": {
+  "package": "verl", "what": "warmup_style", "since": "0.4",
+  "why": "warmup_style was not read: the learning rate stayed constant after its warm-up",
+  "otherwise": "cosine acts: another run", "as_before": "lr_scheduler_type=constant",
+  "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:271; 0.4.0: line 354"},
+"warm_up": {
+  "package": "verl", "what": "Megatron's warm-up", "since": "0.4",
+  "why": "Megatron's learning rate had no schedule: the warm-up was not read", "otherwise": "it warms up",
+  "source": "verl 0.3.0.post1 verl/workers/megatron_workers.py has no scheduler; 0.4.1: line 214"},
 "data_seed": {
   "package": "verl", "what": "order of the rows", "since": "0.6", "why": "the rows were shuffled with seed 1",
   "otherwise": "another order in each run",
@@ -2400,6 +2409,10 @@ BY_HAND = r"""{
   "otherwise": "the response without special tokens",
   "source": "verl 0.2.0.post2 verl/workers/reward_manager/naive.py:54; 0.9.1: reward_loop/reward_manager/naive.py:54",
   "before": "0.3", "same_if": "the reward reads no prompt and no special tokens"},
+"resume": {
+  "package": "verl", "since": "0.9",
+  "why": "trainer.resume_mode is auto, then and now: move the old run's checkpoints away, or this job continues them",
+  "source": "verl 0.9.1 trainer/config/ppo_trainer.yaml", "before": "0.9", "unless": ["trainer.resume_mode"]},
 "speed": {
   "package": "verl", "since": "0.9",
   "why": "left as today, memory and speed only: enforce_eager (True before 0.6), max_num_seqs (1024), max_model_len",
@@ -4069,6 +4082,8 @@ class VerlMigration:
         is_other = self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS))
         if key in (BATCH, PROMPTS) and is_other and self.before("0.9") and not self.before("0.4"):
             return self.prompts(word)
+        if self.before("0.4") and (change := self.schedule(word)):
+            return {key: change}
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
@@ -4086,6 +4101,16 @@ class VerlMigration:
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
+
+    def schedule(self, word: Word) -> Change | None:
+        """The change of a learning-rate schedule that was not read: its style, under Megatron its warm-up, too."""
+        section, _, name = word.key.rpartition(".")
+        if not section.endswith(".optim") or name not in ("warmup_style", "lr_warmup_steps", "lr_warmup_steps_ratio"):
+            return None
+        if name == "warmup_style":
+            return by_hand(f"{section}.lr_scheduler_type", "constant", "schedule")
+        is_megatron = "ppo_megatron" in self.job.text and self.is_on(word.key)
+        return by_hand(word.key, "0", "warm_up") if is_megatron else None
 
     def prompts(self, word: Word) -> dict[str, Change]:
         """The change of data.train_batch_size, or of data.gen_batch_size, which won over it."""

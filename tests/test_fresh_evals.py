@@ -179,7 +179,7 @@ A = "actor_rollout_ref.actor"
 HERON = {
     "clip_ratio=": f"{A}.clip_ratio_low=0.17 {A}.clip_ratio_high=0.17 {A}.entropy_coeff=0.001",
     "grad_clip=": f"{A}.optim.clip_grad=0.35",
-    "warmup_style=": f"{A}.optim.lr_scheduler_type=cosine",
+    "warmup_style=": f"{A}.optim.lr_scheduler_type=constant",
     "contents=": f"{A}.checkpoint.save_contents=['model','hf_model','optimizer','extra']",
     "use_fire_sampling": "",
     "load_format": "",

@@ -379,6 +379,18 @@ def test_each_command_of_a_job_has_its_own_settings(tmp_path, capsys):
     assert code == 0 and "entropy_coeff=0.001" in text and "data.seed=1 " in text and call in text
 
 
+def test_a_schedule_that_was_not_read_stays_without_effect(tmp_path, capsys):
+    """verl 0.3 read no warmup_style, and under Megatron no warm-up; verl 0.4 read both."""
+    words = f"{ACTOR}.optim.warmup_style=cosine {ACTOR}.optim.lr_warmup_steps_ratio=0.1"
+    fsdp, megatron = f"{TRAIN}{words}\n", f"{TRAIN}--config-name=ppo_megatron_trainer {words}\n"
+    kinds = {
+        (fsdp, "0.3"): ("constant", "0.1"), (fsdp, "0.4"): ("cosine", "0.1"), (megatron, "0.3"): ("constant", "0"),
+    }  # fmt: skip
+    for (job, version), (style, ratio) in kinds.items():
+        _, _, text = written(tmp_path, capsys, "old.sh", job, f"verl=={version}")
+        assert f"lr_scheduler_type={style} " in text and f"lr_warmup_steps_ratio={ratio}\n" in text, text
+
+
 def test_pins_change_where_packages_are_installed(tmp_path, capsys):
     text = "# pip install trl==0.17.0 my-trl==0.17 'transformers>=4.48,<4.50' vllm==0.7.2\n# seen with trl==0.17.0\n"
     text += "# /// script\n# dependencies = ['trl~=0.17']\n# ///\n" + GRPO

@@ -119,6 +119,8 @@ class VerlMigration:
         is_other = self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS))
         if key in (BATCH, PROMPTS) and is_other and self.before("0.9") and not self.before("0.4"):
             return self.prompts(word)
+        if self.before("0.4") and (change := self.schedule(word)):
+            return {key: change}
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
@@ -136,6 +138,16 @@ class VerlMigration:
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
+
+    def schedule(self, word: Word) -> Change | None:
+        """The change of a learning-rate schedule that was not read: its style, under Megatron its warm-up, too."""
+        section, _, name = word.key.rpartition(".")
+        if not section.endswith(".optim") or name not in ("warmup_style", "lr_warmup_steps", "lr_warmup_steps_ratio"):
+            return None
+        if name == "warmup_style":
+            return by_hand(f"{section}.lr_scheduler_type", "constant", "schedule")
+        is_megatron = "ppo_megatron" in self.job.text and self.is_on(word.key)
+        return by_hand(word.key, "0", "warm_up") if is_megatron else None
 
     def prompts(self, word: Word) -> dict[str, Change]:
         """The change of data.train_batch_size, or of data.gen_batch_size, which won over it."""
