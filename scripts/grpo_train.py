@@ -31,8 +31,8 @@ Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_tra
     python scripts/grpo_train.py --environment examples/environments.py:SecondAttempt --max_turns 2 --output_dir runs/2
     accelerate launch --num_processes 4 scripts/grpo_train.py --profile fast --model … --data … --reward … # several
 
-Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5 vLLM has other weights than the policy,
-128 + n saved and stopped by signal n.
+Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a reward or environment failed,
+4 diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
@@ -80,17 +80,17 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     6338-6498  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
 #     6501-6520  checkpoints       The state of a run, checkpoints, resuming, the exported model
 #     6523-6638  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     6641-6673  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6676-6873  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6876-6907  paired tests      Intervals, paired tests, pass@k
-#     6910-7144  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     7147-7261  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7264-7445  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7448-7597  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7600-7714  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7717-7959  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7962-8066  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     8069-8293  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     6641-6683  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6686-6883  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6886-6917  paired tests      Intervals, paired tests, pass@k
+#     6920-7154  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     7157-7271  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7274-7455  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7458-7607  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7610-7724  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7727-7969  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7972-8076  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     8079-8302  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -6642,12 +6642,22 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
 
 DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
 LIMIT_S = 60
+BROKEN = 999  # stands beside the numbers of signals: --stop_when broken ended the run
 
 
 def check_stop_when(stop_when: str) -> None:
     """Raise UserError for --stop_when broken without the script that judges."""
     got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
     need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def say_stopped(signum: int, step: int) -> int:
+    """Say what ended a run that is saved, a signal or --stop_when broken; returns the exit code, 128 + n or 1."""
+    if signum == BROKEN:
+        say(f"stopped after step {step}, because diagnose.py calls the run broken; continue with --resume")
+        return 1
+    say(f"stopped by signal {signum} after step {step}; continue with --resume")
+    return 128 + signum
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
@@ -6837,7 +6847,7 @@ class RunLog:
         if self.active and (is_asked(step) or step == steps):
             broken, self.cause = is_broken(self.dir, step, self.cause)
             if broken and self.config.stop_when == "broken":
-                stop.signum = stop.signum or signal.SIGTERM
+                stop.signum = stop.signum or BROKEN
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
@@ -8246,8 +8256,7 @@ def train(config: Config) -> int:
         run.log.plot()
         step = trainer.state.global_step
         if run.signum and step < plan.steps:
-            say(f"stopped by signal {run.signum} after step {step}; continue with --resume")
-            return 128 + run.signum
+            return say_stopped(run.signum, step)
         summary = run_summary(config, {**run.kept, "step": step})
         export_final(config, trainer)
     finally:

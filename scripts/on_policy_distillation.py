@@ -32,8 +32,8 @@ models. Each process holds student and teacher whole; a teacher that does not fi
     python scripts/on_policy_distillation.py --model Qwen/Qwen2.5-0.5B-Instruct --teacher Qwen/Qwen2.5-7B-Instruct \\
         --teacher_precision bf16 --data train.jsonl --precision bf16 --output_dir runs/qwen  # one GPU
 
-Exit codes: 0 done, 2 bad input, 3 a reward function or a teacher's server failed, 4 training diverged, 5 vLLM has other
-weights than the policy, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a reward function or a teacher's server
+failed, 4 training diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
@@ -84,15 +84,15 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     7616-7776  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
 #     7779-7886  checkpoints       The state of a run, checkpoints, resuming, the exported model
 #     7889-8004  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     8007-8039  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     8042-8409  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8412-8523  paired tests      Intervals, paired tests, pass@k
-#     8526-8604  settings          Settings of the trainer, and contradictions between them
-#     8607-8786  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8789-9028  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
-#     9031-9109  evaluation        The held-out gap between student and teacher
-#     9112-9264  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9267-9350  run               The memory and the plan of a run, its loop, and the command line
+#     8007-8049  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     8052-8417  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8420-8531  paired tests      Intervals, paired tests, pass@k
+#     8534-8612  settings          Settings of the trainer, and contradictions between them
+#     8615-8794  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8797-9036  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     9039-9117  evaluation        The held-out gap between student and teacher
+#     9120-9272  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9275-9358  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -8008,12 +8008,22 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
 
 DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
 LIMIT_S = 60
+BROKEN = 999  # stands beside the numbers of signals: --stop_when broken ended the run
 
 
 def check_stop_when(stop_when: str) -> None:
     """Raise UserError for --stop_when broken without the script that judges."""
     got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
     need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def say_stopped(signum: int, step: int) -> int:
+    """Say what ended a run that is saved, a signal or --stop_when broken; returns the exit code, 128 + n or 1."""
+    if signum == BROKEN:
+        say(f"stopped after step {step}, because diagnose.py calls the run broken; continue with --resume")
+        return 1
+    say(f"stopped by signal {signum} after step {step}; continue with --resume")
+    return 128 + signum
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
@@ -8224,7 +8234,7 @@ class RunLog:
         if self.active and (is_asked(step) or step == steps):
             broken, self.cause = is_broken(self.dir, step, self.cause)
             if broken and self.config.stop_when == "broken":
-                stop.signum = stop.signum or signal.SIGTERM
+                stop.signum = stop.signum or BROKEN
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
@@ -8384,7 +8394,7 @@ class Progress:
         self.write(pending=None)
 
     def end_step(self, metrics: dict, samples: list[dict], after: dict) -> int:
-        """Write the state after a step; evaluate, log, save; returns 128 + n where signal n ends the run, else 0."""
+        """Write the state after a step; evaluate, log, save; returns the exit code where the run ends early, else 0."""
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
         if is_sampled(step, config.sample_every):
@@ -8403,10 +8413,8 @@ class Progress:
         return self.stopped(signum)
 
     def stopped(self, signum: int) -> int:
-        """Say that a signal ended the run, which is saved; returns the exit code."""
         self.log.plot()
-        say(f"stopped by signal {signum} after step {self.state.step}; continue with --resume")
-        return 128 + signum
+        return say_stopped(signum, self.state.step)
 
 
 # ----------------------------------------------------------------- paired tests (src/parts/evaluating/paired_tests.py)

@@ -35,8 +35,8 @@ the whole model; what does not fit one GPU belongs in a framework such as verl.
         --output_dir runs/talk                                                                   # several turns
     torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # GPUs
 
-Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5 vLLM has other weights than the policy,
-128 + n saved and stopped by signal n.
+Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a reward or environment failed,
+4 diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
@@ -94,15 +94,15 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #    9855-10015  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
 #   10018-10125  checkpoints       The state of a run, checkpoints, resuming, the exported model
 #   10128-10243  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#   10246-10278  run check         diagnose.py's verdict on a run, while it trains and at its end
-#   10281-10648  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10651-10682  paired tests      Intervals, paired tests, pass@k
-#   10685-10708  settings          Settings of the trainer
-#   10711-10780  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10783-10967  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10970-11084  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   11087-11268  step              One step: rollout, experience, update, in the order of the data
-#   11271-11356  run               The memory and the plan of a run, its loop, and the command line
+#   10246-10288  run check         diagnose.py's verdict on a run, while it trains and at its end
+#   10291-10656  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10659-10690  paired tests      Intervals, paired tests, pass@k
+#   10693-10716  settings          Settings of the trainer
+#   10719-10788  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10791-10975  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10978-11092  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   11095-11276  step              One step: rollout, experience, update, in the order of the data
+#   11279-11364  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -10247,12 +10247,22 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
 
 DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
 LIMIT_S = 60
+BROKEN = 999  # stands beside the numbers of signals: --stop_when broken ended the run
 
 
 def check_stop_when(stop_when: str) -> None:
     """Raise UserError for --stop_when broken without the script that judges."""
     got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
     need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def say_stopped(signum: int, step: int) -> int:
+    """Say what ended a run that is saved, a signal or --stop_when broken; returns the exit code, 128 + n or 1."""
+    if signum == BROKEN:
+        say(f"stopped after step {step}, because diagnose.py calls the run broken; continue with --resume")
+        return 1
+    say(f"stopped by signal {signum} after step {step}; continue with --resume")
+    return 128 + signum
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
@@ -10463,7 +10473,7 @@ class RunLog:
         if self.active and (is_asked(step) or step == steps):
             broken, self.cause = is_broken(self.dir, step, self.cause)
             if broken and self.config.stop_when == "broken":
-                stop.signum = stop.signum or signal.SIGTERM
+                stop.signum = stop.signum or BROKEN
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
@@ -10623,7 +10633,7 @@ class Progress:
         self.write(pending=None)
 
     def end_step(self, metrics: dict, samples: list[dict], after: dict) -> int:
-        """Write the state after a step; evaluate, log, save; returns 128 + n where signal n ends the run, else 0."""
+        """Write the state after a step; evaluate, log, save; returns the exit code where the run ends early, else 0."""
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
         if is_sampled(step, config.sample_every):
@@ -10642,10 +10652,8 @@ class Progress:
         return self.stopped(signum)
 
     def stopped(self, signum: int) -> int:
-        """Say that a signal ended the run, which is saved; returns the exit code."""
         self.log.plot()
-        say(f"stopped by signal {signum} after step {self.state.step}; continue with --resume")
-        return 128 + signum
+        return say_stopped(signum, self.state.step)
 
 
 # ----------------------------------------------------------------- paired tests (src/parts/evaluating/paired_tests.py)

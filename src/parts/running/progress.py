@@ -8,7 +8,6 @@ import importlib
 import json
 import math
 import random
-import signal
 import statistics
 import sys
 import time
@@ -35,7 +34,7 @@ from parts.rewards.rewards import known_scores
 from parts.running.checkpoints import TrainState, export, save_checkpoint
 from parts.running.output_folder import WRITTEN, make_folder, write_settings, write_text
 from parts.running.pictures import SAMPLE_KEYS, plot_curves, token_figures
-from parts.running.run_check import check_stop_when, is_broken
+from parts.running.run_check import BROKEN, check_stop_when, is_broken, say_stopped
 from parts.running.run_end import EXAMPLES, report, run_summary
 from parts.sampling.sampling import restore_rng, rng_state
 
@@ -222,7 +221,7 @@ class RunLog:
         if self.active and (is_asked(step) or step == steps):
             broken, self.cause = is_broken(self.dir, step, self.cause)
             if broken and self.config.stop_when == "broken":
-                stop.signum = stop.signum or signal.SIGTERM
+                stop.signum = stop.signum or BROKEN
 
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
@@ -382,7 +381,7 @@ class Progress:
         self.write(pending=None)
 
     def end_step(self, metrics: dict, samples: list[dict], after: dict) -> int:
-        """Write the state after a step; evaluate, log, save; returns 128 + n where signal n ends the run, else 0."""
+        """Write the state after a step; evaluate, log, save; returns the exit code where the run ends early, else 0."""
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
         if is_sampled(step, config.sample_every):
@@ -401,7 +400,5 @@ class Progress:
         return self.stopped(signum)
 
     def stopped(self, signum: int) -> int:
-        """Say that a signal ended the run, which is saved; returns the exit code."""
         self.log.plot()
-        say(f"stopped by signal {signum} after step {self.state.step}; continue with --resume")
-        return 128 + signum
+        return say_stopped(signum, self.state.step)

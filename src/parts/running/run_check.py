@@ -10,12 +10,22 @@ from parts.foundation.messages import need, say
 
 DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
 LIMIT_S = 60
+BROKEN = 999  # stands beside the numbers of signals: --stop_when broken ended the run
 
 
 def check_stop_when(stop_when: str) -> None:
     """Raise UserError for --stop_when broken without the script that judges."""
     got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
     need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def say_stopped(signum: int, step: int) -> int:
+    """Say what ended a run that is saved, a signal or --stop_when broken; returns the exit code, 128 + n or 1."""
+    if signum == BROKEN:
+        say(f"stopped after step {step}, because diagnose.py calls the run broken; continue with --resume")
+        return 1
+    say(f"stopped by signal {signum} after step {step}; continue with --resume")
+    return 128 + signum
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:

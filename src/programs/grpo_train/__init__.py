@@ -29,8 +29,8 @@ Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_tra
     python scripts/grpo_train.py --environment examples/environments.py:SecondAttempt --max_turns 2 --output_dir runs/2
     accelerate launch --num_processes 4 scripts/grpo_train.py --profile fast --model … --data … --reward … # several
 
-Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5 vLLM has other weights than the policy,
-128 + n saved and stopped by signal n.
+Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a reward or environment failed,
+4 diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 ROOMS = ("settings", "data", "rewards", "evaluation", "colocated", "callback", "trainer", "run")

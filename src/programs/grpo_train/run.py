@@ -47,7 +47,7 @@ from parts.running.memory import (
 )
 from parts.running.output_folder import make_folder, write_settings
 from parts.running.progress import RunLog, seed_generators
-from parts.running.run_check import check_stop_when
+from parts.running.run_check import check_stop_when, say_stopped
 from parts.running.run_end import report, run_summary
 from programs.grpo_train.callback import GrpoRun, Prepared, export_final, resume_point
 from programs.grpo_train.data import left_tokenizer, plan_batches, trl_config, trl_settings
@@ -234,8 +234,7 @@ def train(config: Config) -> int:
         run.log.plot()
         step = trainer.state.global_step
         if run.signum and step < plan.steps:
-            say(f"stopped by signal {run.signum} after step {step}; continue with --resume")
-            return 128 + run.signum
+            return say_stopped(run.signum, step)
         summary = run_summary(config, {**run.kept, "step": step})
         export_final(config, trainer)
     finally:

@@ -30,8 +30,8 @@ models. Each process holds student and teacher whole; a teacher that does not fi
     python scripts/on_policy_distillation.py --model Qwen/Qwen2.5-0.5B-Instruct --teacher Qwen/Qwen2.5-7B-Instruct \\
         --teacher_precision bf16 --data train.jsonl --precision bf16 --output_dir runs/qwen  # one GPU
 
-Exit codes: 0 done, 2 bad input, 3 a reward function or a teacher's server failed, 4 training diverged, 5 vLLM has other
-weights than the policy, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a reward function or a teacher's server
+failed, 4 training diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 ROOMS = ("settings", "objective", "models", "evaluation", "step", "run")

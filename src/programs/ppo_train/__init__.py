@@ -33,8 +33,8 @@ the whole model; what does not fit one GPU belongs in a framework such as verl.
         --output_dir runs/talk                                                                   # several turns
     torchrun --nproc_per_node 4 scripts/ppo_train.py --model … --data … --output_dir runs/qwen4           # GPUs
 
-Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5 vLLM has other weights than the policy,
-128 + n saved and stopped by signal n.
+Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a reward or environment failed,
+4 diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 ROOMS = ("settings", "pass_band", "rollout", "models", "step", "run")
