@@ -57,20 +57,20 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       183-354  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       357-377  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       380-387  user scripts     A user's Python script or notebook, read from its source
-#       390-635  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       638-730  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       733-944  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      947-1246  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1249-1355  extracts         Extract from a Python file what some of its names need
-#     1358-1585  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1588-1699  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1702-1980  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1983-2134  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2137-2370  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2373-3062  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3065-3473  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3476-3654  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3657-3843  command          The command line
+#       390-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       635-727  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       730-941  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      944-1243  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1246-1352  extracts         Extract from a Python file what some of its names need
+#     1355-1582  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1585-1696  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1699-1977  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1980-2131  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2134-2367  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2370-3059  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3062-3470  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3473-3651  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3654-3840  command          The command line
 
 import argparse
 import ast
@@ -405,10 +405,7 @@ REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
+ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
@@ -638,10 +635,10 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-LISTS = {
-    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
-}
+LISTS = set(
+    "data rows examples samples items records instances entries tasks problems prompts dataset train test validation "
+    "valid dev eval questions paragraphs qas".split()
+)
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")

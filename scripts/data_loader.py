@@ -34,30 +34,30 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       176-347  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       350-370  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       373-391  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       394-639  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       642-779  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       782-975  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      978-1113  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1116-1282  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1285-1602  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1605-1691  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1694-1723  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1726-1748  prompts            Load training and held-out prompts as token ids
-#     1751-1769  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1772-1807  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1810-1878  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1881-1900  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1903-1911  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1914-2042  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     2045-2347  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2350-2728  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2731-2983  choices            Questions with choices: find the choices of a row, and which one is right
-#     2986-3408  forms              Convert rows of each form to the schema
-#     3411-3526  form names         Tell a row's form by the names of its fields, and convert it
-#     3529-3732  writing            Write rows for each target, and choose held-out rows
-#     3735-4055  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     4058-4159  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4162-4403  command            The command line, and what --inspect shows
+#       394-636  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       639-776  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       779-972  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      975-1110  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1113-1279  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1282-1597  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1600-1686  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1689-1718  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1721-1743  prompts            Load training and held-out prompts as token ids
+#     1746-1764  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1767-1799  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1802-1870  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1873-1892  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1895-1903  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1906-2032  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2035-2337  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2340-2718  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2721-2973  choices            Questions with choices: find the choices of a row, and which one is right
+#     2976-3403  forms              Convert rows of each form to the schema
+#     3406-3523  form names         Tell a row's form by the names of its fields, and convert it
+#     3526-3729  writing            Write rows for each target, and choose held-out rows
+#     3732-4052  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4055-4156  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4159-4400  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -409,10 +409,7 @@ REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
+ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
@@ -642,10 +639,10 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-LISTS = {
-    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
-}
+LISTS = set(
+    "data rows examples samples items records instances entries tasks problems prompts dataset train test validation "
+    "valid dev eval questions paragraphs qas".split()
+)
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
@@ -1293,14 +1290,12 @@ READ_FIRST = (
 )
 # either part of the question or notes about it
 DOUBTFUL = (
-    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
-    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
-    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
-    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
-    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
-    *("上下文", "背景", "文章", "材料", "原文", "段落"),
-)
+    "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
+    "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
+    "output_description search_results statement statements claim conclusion theory tools functions "
+    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
+    "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
+).split()
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
@@ -1331,9 +1326,9 @@ UNNAMED = "do not name the function that their tests call, so right programs fai
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
-)
+    "choices options answer_choices answer_options endings choice candidates alternatives mc1_targets answers "
+    "distractors incorrect_answers"
+).split()
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
 # one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
 ONE_CHOICE = re.compile(
@@ -1773,10 +1768,7 @@ def info_key(name: str) -> str:
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where the folder of a run, or of the hub's cache, has its models, the best first
-MODELS_OF_RUN = (
-    *("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*"),
-    "snapshots/*",
-)
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -1932,18 +1924,16 @@ class Names:
     CHAT = ("messages", "conversations", "conversation")
     RESPONSE = ("completion", "response", "output", "target", "targets", "answer")
     GOLD = (
-        *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
-        *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
-        *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
-        *("expected_output", "ideal", "ref_answer", "gt_answer", "final_ans", "ground_truth_answer", "target"),
-        *("targets", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
-    )
+        "answer final_answer expected_answer correct_answer reference_answer gold_answer short_answer exact_answer "
+        "numeric_answer numerical_answer answer_number answer_value accepted_answers golden_answer golden_answers "
+        "ground_truth ground_truths golden gold expected_output ideal ref_answer gt_answer final_ans "
+        "ground_truth_answer target targets expected answers answers_spans final_decision label verification_info"
+    ).split()
     ANSWER = (*GOLD, "solution")
     TESTS = (
-        *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
-        *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
-        *("hidden_unit_tests", "test"),
-    )
+        "tests test_list test_cases unit_tests unit_test test_code official_tests input_output public_test_cases "
+        "private_test_cases public_tests private_tests generated_tests hidden_unit_tests test"
+    ).split()
 
 
 class BadRow(RowFlaw):
@@ -3396,19 +3386,26 @@ def as_verl(shape: Shape) -> None:
 
 
 FORMS = {
-    **{"prompts": as_prompts, "conversations": as_conversation, "prompt_response": as_response},
-    **{"preferences": as_preferences, "math": as_math, "worked": as_worked, "choices": as_choices},
-    **{"code": as_code, "ours": as_ours, "verl": as_verl},
+    "prompts": as_prompts,
+    "conversations": as_conversation,
+    "prompt_response": as_response,
+    "preferences": as_preferences,
+    "math": as_math,
+    "worked": as_worked,
+    "choices": as_choices,
+    "code": as_code,
+    "ours": as_ours,
+    "verl": as_verl,
 }
 # columns of a row that is a single message, as in OpenAssistant
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
 
-TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
-
 
 # ----------------------------------------------------------------- form names (src/programs/data_loader/form_names.py)
+
+TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 
 
 def form_of(row: dict) -> str | None:

@@ -28,10 +28,10 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #       294-314  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       317-335  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       338-363  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       366-423  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#       426-575  adapters       LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#       578-615  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       618-774  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       366-420  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#       423-572  adapters       LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#       575-612  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       615-771  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import contextlib
@@ -366,10 +366,7 @@ def hub_is_reached() -> bool:
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
 # where the folder of a run, or of the hub's cache, has its models, the best first
-MODELS_OF_RUN = (
-    *("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*"),
-    "snapshots/*",
-)
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:

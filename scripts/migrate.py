@@ -27,20 +27,20 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #        86-134  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       137-141  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       144-560  user scripts   A user's Python script or notebook, read from its source
-#       563-808  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       811-903  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      906-1122  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1125-1222  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1225-1454  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1457-2070  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2073-2670  edits          Edits of a text by offset, and the table row that explains each
-#     2673-2961  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2964-3415  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3418-3533  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3536-3970  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3973-4320  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4323-4487  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4490-4805  command        The command line: input, the version it was written for, output, messages
+#       563-805  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       808-900  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      903-1119  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1122-1219  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1222-1451  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1454-2067  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2070-2667  edits          Edits of a text by offset, and the table row that explains each
+#     2670-2958  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2961-3412  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3415-3530  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
+#     3533-3967  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3970-4317  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4320-4484  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4487-4802  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -578,10 +578,7 @@ REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
+ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
@@ -811,10 +808,10 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-LISTS = {
-    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
-}
+LISTS = set(
+    "data rows examples samples items records instances entries tasks problems prompts dataset train test validation "
+    "valid dev eval questions paragraphs qas".split()
+)
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")

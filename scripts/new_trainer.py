@@ -46,26 +46,26 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       410-442  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       445-472  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       475-482  user scripts    A user's Python script or notebook, read from its source
-#       485-730  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       733-854  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      857-1123  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1126-1255  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1258-1399  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1402-1755  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1758-1843  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1846-1883  extracts        Extract from a Python file what some of its names need
-#     1886-2107  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2110-2388  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2391-2420  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2423-2446  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2449-2492  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2495-2501  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2504-2578  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2581-2592  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2595-2642  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
-#     2645-2897  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2900-3022  training        The check of a page, its run, and the results of both
-#     3025-3285  command         The command line
+#       485-727  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       730-851  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      854-1122  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1125-1254  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1257-1398  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1401-1752  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1755-1840  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1843-1880  extracts        Extract from a Python file what some of its names need
+#     1883-2104  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2107-2385  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2388-2417  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2420-2443  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2446-2489  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2492-2498  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2501-2575  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2578-2589  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2592-2639  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
+#     2642-2894  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2897-3019  training        The check of a page, its run, and the results of both
+#     3022-3282  command         The command line
 
 import argparse
 import ast
@@ -500,10 +500,7 @@ REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
+ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
@@ -733,10 +730,10 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-LISTS = {
-    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
-}
+LISTS = set(
+    "data rows examples samples items records instances entries tasks problems prompts dataset train test validation "
+    "valid dev eval questions paragraphs qas".split()
+)
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
@@ -859,7 +856,9 @@ def holds_answer(text) -> bool:
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 MISNAMED = {  # role in other spellings or ShareGPT's -> our role
     **{role: role for role in ("system", "user", "assistant", "tool")},
-    **{"human": "user", "gpt": "assistant", "bot": "assistant"},
+    "human": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
 }
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
@@ -1410,14 +1409,12 @@ READ_FIRST = (
 )
 # either part of the question or notes about it
 DOUBTFUL = (
-    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
-    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
-    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
-    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
-    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
-    *("上下文", "背景", "文章", "材料", "原文", "段落"),
-)
+    "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
+    "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
+    "output_description search_results statement statements claim conclusion theory tools functions "
+    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
+    "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
+).split()
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
@@ -1447,9 +1444,9 @@ UNNAMED = "do not name the function that their tests call, so right programs fai
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
-)
+    "choices options answer_choices answer_options endings choice candidates alternatives mc1_targets answers "
+    "distractors incorrect_answers"
+).split()
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
 # one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
 ONE_CHOICE = re.compile(

@@ -4845,9 +4845,9 @@ GLOSSARY = """\
 LOOK_FIRST = "Look first"
 # what to look at first, as references/metrics.md has it
 FIRST = (
-    *("eval/accuracy", "eval/reverse_kl", "eval/score", "reward/mean", "rollout/truncated_frac"),
-    *("value/explained_variance", "policy/entropy", "kl/ref", "kl/teacher"),
-)
+    "eval/accuracy eval/reverse_kl eval/score reward/mean rollout/truncated_frac value/explained_variance "
+    "policy/entropy kl/ref kl/teacher"
+).split()
 OTHER = "Other metrics of the log"
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
 PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it

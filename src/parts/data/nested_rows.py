@@ -7,10 +7,10 @@ from parts.data.data_files import ASKS, WEAK
 from parts.foundation.messages import RowFlaw, UserError, need, say
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-LISTS = {
-    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
-}
+LISTS = set(
+    "data rows examples samples items records instances entries tasks problems prompts dataset train test validation "
+    "valid dev eval questions paragraphs qas".split()
+)
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2

@@ -26,14 +26,12 @@ READ_FIRST = (
 )
 # either part of the question or notes about it
 DOUBTFUL = (
-    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
-    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
-    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
-    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
-    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
-    *("上下文", "背景", "文章", "材料", "原文", "段落"),
-)
+    "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
+    "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
+    "output_description search_results statement statements claim conclusion theory tools functions "
+    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
+    "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
+).split()
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
@@ -64,9 +62,9 @@ UNNAMED = "do not name the function that their tests call, so right programs fai
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
-)
+    "choices options answer_choices answer_options endings choice candidates alternatives mc1_targets answers "
+    "distractors incorrect_answers"
+).split()
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
 # one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
 ONE_CHOICE = re.compile(

@@ -26,7 +26,9 @@ from parts.foundation.messages import RowFlaw, UserError, need, suggest
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 MISNAMED = {  # role in other spellings or ShareGPT's -> our role
     **{role: role for role in ("system", "user", "assistant", "tool")},
-    **{"human": "user", "gpt": "assistant", "bot": "assistant"},
+    "human": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
 }
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 

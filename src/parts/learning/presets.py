@@ -9,10 +9,21 @@ from parts.learning.idle_settings import say_idle
 # What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
 # figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
 GROUP_DEFAULTS = {
-    **{"group_size": 8, "advantage": "grpo", "loss": "clip", "aggregation": "token_mean"},
-    **{"ppo_epochs": 1, "minibatches": 1, "dynamic_sampling": False},
-    **{"kl_coef": 0.0, "kl_in": "loss", "kl_estimator": "k3", "missing_eos_penalty": 0.0, "overlong_share": 0.0},
-    **{"clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": 0.0},
+    "group_size": 8,
+    "advantage": "grpo",
+    "loss": "clip",
+    "aggregation": "token_mean",
+    "ppo_epochs": 1,
+    "minibatches": 1,
+    "dynamic_sampling": False,
+    "kl_coef": 0.0,
+    "kl_in": "loss",
+    "kl_estimator": "k3",
+    "missing_eos_penalty": 0.0,
+    "overlong_share": 0.0,
+    "clip_eps_low": 0.2,
+    "clip_eps_high": 0.2,
+    "dual_clip": 0.0,
 }
 REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
 ALONE = {"group_size": 1, "kl_coef": 0.01, **REWARD_KL}

@@ -9,10 +9,7 @@ from parts.foundation.processes import transformers
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where the folder of a run, or of the hub's cache, has its models, the best first
-MODELS_OF_RUN = (
-    *("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*"),
-    "snapshots/*",
-)
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:

@@ -31,18 +31,16 @@ class Names:
     CHAT = ("messages", "conversations", "conversation")
     RESPONSE = ("completion", "response", "output", "target", "targets", "answer")
     GOLD = (
-        *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
-        *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
-        *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
-        *("expected_output", "ideal", "ref_answer", "gt_answer", "final_ans", "ground_truth_answer", "target"),
-        *("targets", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
-    )
+        "answer final_answer expected_answer correct_answer reference_answer gold_answer short_answer exact_answer "
+        "numeric_answer numerical_answer answer_number answer_value accepted_answers golden_answer golden_answers "
+        "ground_truth ground_truths golden gold expected_output ideal ref_answer gt_answer final_ans "
+        "ground_truth_answer target targets expected answers answers_spans final_decision label verification_info"
+    ).split()
     ANSWER = (*GOLD, "solution")
     TESTS = (
-        *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
-        *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
-        *("hidden_unit_tests", "test"),
-    )
+        "tests test_list test_cases unit_tests unit_test test_code official_tests input_output public_test_cases "
+        "private_test_cases public_tests private_tests generated_tests hidden_unit_tests test"
+    ).split()
 
 
 class BadRow(RowFlaw):

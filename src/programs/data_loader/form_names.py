@@ -8,7 +8,9 @@ from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, p
 from parts.foundation.messages import need, suggest
 from programs.data_loader.answers_and_tests import marks_answer, names_value
 from programs.data_loader.bad_rows import KINDS, BadRow, Names, as_plain, opened, shown
-from programs.data_loader.forms import FORMS, TEST_SOURCE, FileFacts, Shape
+from programs.data_loader.forms import FORMS, FileFacts, Shape
+
+TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 
 
 def form_of(row: dict) -> str | None:

@@ -456,13 +456,18 @@ def as_verl(shape: Shape) -> None:
 
 
 FORMS = {
-    **{"prompts": as_prompts, "conversations": as_conversation, "prompt_response": as_response},
-    **{"preferences": as_preferences, "math": as_math, "worked": as_worked, "choices": as_choices},
-    **{"code": as_code, "ours": as_ours, "verl": as_verl},
+    "prompts": as_prompts,
+    "conversations": as_conversation,
+    "prompt_response": as_response,
+    "preferences": as_preferences,
+    "math": as_math,
+    "worked": as_worked,
+    "choices": as_choices,
+    "code": as_code,
+    "ours": as_ours,
+    "verl": as_verl,
 }
 # columns of a row that is a single message, as in OpenAssistant
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
-
-TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)

@@ -32,8 +32,14 @@ from programs.ppo_train.rollout import Sampler, sample_metrics
 from programs.ppo_train.settings import Config
 
 POLICY_STATISTICS = {  # what an update measures of the policy, and its reduction
-    **{"policy/loss": "sum", "policy/clip_frac": "mean", "policy/entropy": "mean", "policy/ratio_max": "max"},
-    **{"kl/approx": "mean", "mismatch/weight_mean": "mean", "mismatch/kl": "mean", "mismatch/cut_frac": "mean"},
+    "policy/loss": "sum",
+    "policy/clip_frac": "mean",
+    "policy/entropy": "mean",
+    "policy/ratio_max": "max",
+    "kl/approx": "mean",
+    "mismatch/weight_mean": "mean",
+    "mismatch/kl": "mean",
+    "mismatch/cut_frac": "mean",
 }
 KL_STATISTICS = {"kl/ref": "mean", "kl/ref_completion": "sum"}
 

@@ -12,9 +12,8 @@ TABLES = {  # {table of a report: its columns}
     "probes": ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what"),
     "functions": ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms"),
     "policies": (
-        *("name", "conversations", "mean", "min", "max", "share", "allowed", "turns", "calls", "failures", "limit"),
-        *("seconds", "problems", "status", "what"),
-    ),
+        "name conversations mean min max share allowed turns calls failures limit seconds problems status what"
+    ).split(),
 }
 
 

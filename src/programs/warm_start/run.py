@@ -174,9 +174,9 @@ def run_rounds(shop: Workshop, given: list[dict]) -> list[dict]:
 
 # settings that the RL trainers have by the same names; grpo_train takes those of ppo_train for TRL's
 SHARED = (
-    *("data", "eval_data", "hold_out", "prompt_column", "chat", "chat_template", "chat_template_kwargs", "reward"),
-    *("temperature", "max_prompt_tokens", "max_new_tokens", "group_size"),
-)
+    "data eval_data hold_out prompt_column chat chat_template chat_template_kwargs reward temperature "
+    "max_prompt_tokens max_new_tokens group_size"
+).split()
 
 
 def rl_command(config: Config, model: str, trainer: str) -> str:
