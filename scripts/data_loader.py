@@ -48,16 +48,16 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     1802-1870  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
 #     1873-1892  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
 #     1895-1903  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1906-2032  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     2035-2337  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2340-2718  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2721-2973  choices            Questions with choices: find the choices of a row, and which one is right
-#     2976-3403  forms              Convert rows of each form to the schema
-#     3406-3523  form names         Tell a row's form by the names of its fields, and convert it
-#     3526-3729  writing            Write rows for each target, and choose held-out rows
-#     3732-4052  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     4055-4156  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4159-4400  command            The command line, and what --inspect shows
+#     1906-2037  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2040-2342  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2345-2723  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2726-2978  choices            Questions with choices: find the choices of a row, and which one is right
+#     2981-3406  forms              Convert rows of each form to the schema
+#     3409-3526  form names         Tell a row's form by the names of its fields, and convert it
+#     3529-3732  writing            Write rows for each target, and choose held-out rows
+#     3735-4055  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4058-4159  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4162-4403  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -1934,6 +1934,10 @@ class Names:
         "tests test_list test_cases unit_tests unit_test test_code official_tests input_output public_test_cases "
         "private_test_cases public_tests private_tests generated_tests hidden_unit_tests test"
     ).split()
+    # columns of a row that is a single message, as in OpenAssistant
+    MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
+    ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
+    COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
 
 
 class BadRow(RowFlaw):
@@ -1955,7 +1959,8 @@ class BadRows(UserError):
         if count > 20:
             everything = "--on_bad skip with --out FILE lists all in FILE.rejected.jsonl"
             shown_rows.append(f"… and {count - 20} more; {everything}")
-        head = f"got {count} bad row{'s' * (count > 1)}; expected none; try fixing them, or --on_bad skip to omit them"
+        rows = "row" if count == 1 else "rows"
+        head = f"got {count} bad {rows}; expected none; try fixing them, or --on_bad skip to omit them"
         super().__init__("\n".join([head, *shown_rows]))
 
 
@@ -3010,11 +3015,11 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            cells = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
-            objects = {key: cell for key, cell in cells.items() if isinstance(cell, dict)}
-            inner = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
-            paths = [f"{key}.{fields[0]}" for key, fields in inner.items() if fields]
-            path = "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(inner)
+            others = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
+            objects = {key: cell for key, cell in others.items() if isinstance(cell, dict)}
+            fields = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
+            paths = [f"{key}.{inner[0]}" for key, inner in fields.items() if inner]
+            path = "COLUMN, or =COLUMN.FIELD for a field of an object" if objects else "COLUMN"
             advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
@@ -3195,17 +3200,19 @@ def check_alone(shape: Shape) -> None:
     """Raise BadRow for a single message of a conversation, and for responses to compare."""
     advice, pairs = "a file in that form, or --drop for these columns", {}
     row = {name: value for name, value in shape.row.items() if name not in shape.used}
-    if names := next((names for names in MESSAGES_ALONE if row.keys() >= {*names}), None):
-        got = f"one message of a conversation ({', '.join(names)})"
-        raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
+    for names in Names.MESSAGES_ALONE:
+        if row.keys() >= {*names}:
+            got = f"one message of a conversation ({', '.join(names)})"
+            raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
     filled = [name for name, value in row.items() if isinstance(value, str | list | dict) and not is_empty(value)]
-    for better, worse in COMPARED:
+    for better, worse in Names.COMPARED:
         if name := next((n for n in filled if n.replace(better, worse) in {*filled} - {n}), None):
             other = name.replace(better, worse)
-            advice = "--map" + f" chosen={name}" * (name != "chosen") + f" rejected={other}" * (other != "rejected")
+            advice = "--map" + ("" if name == "chosen" else f" chosen={name}")
+            advice += "" if other == "rejected" else f" rejected={other}"
             raise BadRow(name, f"a response to compare with {other}", "`chosen` and `rejected`", advice)
     for name in filled:
-        if match := ONE_RESPONSE.fullmatch(name):
+        if match := Names.ONE_RESPONSE.fullmatch(name):
             pairs.setdefault(match[1].lower(), []).append(name)
     several = isinstance(row.get("completions"), list) and len(row["completions"]) > 1 and row.get("answer") is None
     if names := next((names for names in pairs.values() if len(names) > 1), ["completions"] if several else None):
@@ -3332,7 +3339,7 @@ def as_preferences(shape: Shape) -> None:
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
-    names |= {name[-1] for name in names if ONE_RESPONSE.fullmatch(name)}
+    names |= {name[-1] for name in names if Names.ONE_RESPONSE.fullmatch(name)}
     if {str(chosen), str(rejected)} <= names and not choices_of(shape.row):
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
@@ -3397,10 +3404,6 @@ FORMS = {
     "ours": as_ours,
     "verl": as_verl,
 }
-# columns of a row that is a single message, as in OpenAssistant
-MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
-ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
-COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
 
 
 # ----------------------------------------------------------------- form names (src/programs/data_loader/form_names.py)
@@ -3990,8 +3993,8 @@ class RowReader:
             return BadRows(self.rejected)
         if self.counts["kept"]:
             return None
-        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), len(self.rejected)
-        counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
+        inputs, bad = " ".join(self.files[:5]) + (" …" if len(self.files) > 5 else ""), len(self.rejected)
+        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
         got = f"got no usable row from {inputs} ({counts}); expected at least one"
         first = self.rejected[0] if bad else None
         return UserError(f"{got}; the first bad one: {first['file']}:{first['line']}: {flaw_of(first)}" if bad else got)

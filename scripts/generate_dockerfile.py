@@ -584,7 +584,7 @@ class ImagePlan:
             "NAME": self.name,
             "PURPOSE": STYLES[self.style],
             "SYSTEM": ' \\\n        "libnuma1=2.0.18*"' if self.style == "trl" else "",
-            "FOLDERS": " ".join([*self.caches.values(), *["/opt/nanochat"] * (self.style == "nanochat")]),
+            "FOLDERS": " ".join([*self.caches.values(), *(["/opt/nanochat"] if self.style == "nanochat" else [])]),
             "VOLUMES": json.dumps([*self.caches.values()]),
             "UV": tomllib.loads(PINS)["images"]["uv"],
             "IMAGE": self.image,

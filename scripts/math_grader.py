@@ -32,8 +32,8 @@ The reward library loads this file when a function grades mathematics.
 #       537-855  vocabulary      Patterns, names and units; bringing texts into one notation
 #      858-1257  values          Read answers: expressions, evaluated at sample points, and the structures around them
 #     1260-1440  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1443-1688  equality        Equality of values and of answers
-#     1691-1944  answers         Find the final answer in a completion or a gold column; the score; the command line
+#     1443-1690  equality        Equality of values and of answers
+#     1693-1947  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -1577,7 +1577,8 @@ def _span(value: _Value) -> _Value:
     m = _RANGE.fullmatch(value.src)
     if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
         return value
-    numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(rf"[{_MONEY}]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
+    numbers, sign = re.findall(_AMOUNT, m[1]), re.search(rf"[{_MONEY}]|$", m[1])[0]
+    unit = m[2] or ("%" if "%" in m[1] else "")
     ends = [_value(sign + number.strip(f"%{sign}") + unit) for number in numbers]
     return _Value("seq", ("(", "-", ends), value.src)
 
@@ -1623,7 +1624,8 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     kinds = {v.kind for v in left + right}
     if kinds and not ("raw" in kinds <= {"num", "raw"} and all(_cheap(v.src) for v in left + right)):
         return False
-    todo += [([v.src for v in left], [v.src for v in right])] * bool(left)
+    if left:
+        todo.append(([v.src for v in left], [v.src for v in right]))
     return True
 
 
@@ -1854,7 +1856,8 @@ def _orders(plain: str):
     """Yield a sum with its terms in every order, if there are at most four, else as it is."""
     terms, at = [], 0
     for part in _split(plain, "[+-]"):
-        terms += [(plain[at - 1] if at else "+") + part] * bool(part)
+        if part:
+            terms.append((plain[at - 1] if at else "+") + part)
         at += len(part) + 1
     for order in itertools.permutations(terms) if len(terms) < 5 else [terms]:
         yield "".join(order).removeprefix("+")

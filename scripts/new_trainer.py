@@ -56,16 +56,16 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1843-1880  extracts        Extract from a Python file what some of its names need
 #     1883-2104  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
 #     2107-2385  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2388-2417  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2420-2443  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2446-2489  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2492-2498  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2501-2575  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2578-2589  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2592-2639  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
-#     2642-2894  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2897-3019  training        The check of a page, its run, and the results of both
-#     3022-3282  command         The command line
+#     2388-2418  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2421-2444  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2447-2490  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2493-2499  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2502-2576  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2579-2590  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2593-2641  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
+#     2644-2896  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2899-3021  training        The check of a page, its run, and the results of both
+#     3024-3284  command         The command line
 
 import argparse
 import ast
@@ -2405,11 +2405,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 need(reads_completions, f"{got}; expected {REWARD_FORMS}")
                 known = ", ".join(["prompt", *row["columns"]])
                 near = suggest(p.name, [c for c in row["columns"] if c not in taken])
+                near = f"{near}, or" if near else "; try"
                 mend = f"data_loader.py --map {p.name}=COLUMN"
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
                     f"reward {name} takes {p.name!r}; got data with the columns {known}; "
-                    f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
+                    f"expected that column too{near} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near:
@@ -2614,9 +2615,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     fell = at_lowest and lasting and drop > max(0.5 * spread, 1e-6)
     if fell:
         faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
-    for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
+    kinds = (("accuracy", "held-out accuracy", False), ("reverse_kl", "held-out reverse KL", True))
+    for key, name, higher_is_worse in kinds:
         before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
-        if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
+        if before and after and (after[0] > before[1] if higher_is_worse else after[1] < before[0]):
             values = [summary[f"{key}_{when}"] for when in ("before", "after")]
             faults.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
     for name, reference in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):

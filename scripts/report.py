@@ -57,11 +57,11 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     3724-4026  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
 #     4029-4192  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
 #     4195-4282  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4285-4440  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4443-4945  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4948-5049  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     5052-6138  page                The page
-#     6141-6198  command             The command line
+#     4285-4441  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4444-4946  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4949-5050  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     5053-6141  page                The page
+#     6144-6201  command             The command line
 
 import argparse
 import ast
@@ -4404,7 +4404,8 @@ def to_repeat(run: LoggedRun, folder: Path) -> str:
         given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
         pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
         switches = [f"--{k}" for k, v in given.items() if v is True and k != "chat"]  # chat is on by default
-        switches += ["--no_chat"] * (given.get("chat") is False)
+        if given.get("chat") is False:
+            switches.append("--no_chat")
         return f"python PAGE.py {' '.join([*pairs, *switches])} --out NEW_FOLDER"  # no file says which page ran
     if run.format != "metrics.jsonl" or not run.config:
         return ""
@@ -6112,8 +6113,10 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     ordered = runs + evaluations  # colours of the samples are those of the runs
     sample_data, kept = packed_samples(ordered, 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000)
     more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
-    sections = ["runs"] * bool(runs) + ["evaluations"] * bool(tables) + ["curves"] * bool(runs)
-    sections += ["samples"] * bool(kept) + ["time", "settings"] * bool(runs)
+    of_runs = ("runs", "curves", "time", "settings")
+    contents = dict.fromkeys(of_runs, runs) | {"evaluations": tables, "samples": kept}
+    order = ("runs", "evaluations", "curves", "samples", "time", "settings")
+    sections = [name for name in order if contents[name]]
     # all that is put in is escaped, and unseen characters are shown
     page = Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen).from_string(TEMPLATE)
     return page.render(

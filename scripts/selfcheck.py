@@ -56,11 +56,11 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       691-723  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
 #       726-785  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
 #      788-1019  trainer              The interface between trainers and checks, and comparing figures
-#     1022-1126  input checks         Checks of inputs: tokens, template, reward
-#     1129-1408  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     1411-1806  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
-#     1809-2264  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
-#     2267-2430  run                  Load and prepare the trainer, run the checks, the command line
+#     1022-1127  input checks         Checks of inputs: tokens, template, reward
+#     1130-1414  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     1417-1812  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
+#     1815-2270  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
+#     2273-2436  run                  Load and prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -1046,7 +1046,8 @@ def special_tokens(s: Trainer):
         f"the template ends a turn with {closing}, no end token": closing and not set(closing) & set(ends),
     }
     names = ", ".join(f"{i} {tokenizer.convert_ids_to_tokens(i)!r}" for i in ends)
-    text = f"end {names}; pad {pad}{' is an end token too' * (pad in ends)}; {len(tokenizer)} tokens, embedding {rows}"
+    pads = f"{pad} is an end token too" if pad in ends else pad
+    text = f"end {names}; pad {pads}; {len(tokenizer)} tokens, embedding {rows}"
     true = [fault for fault, is_true in faults.items() if is_true]
     return not true, "; ".join([text, *true])
 
@@ -1330,13 +1331,18 @@ def mask_faults(s: Trainer, row: Row) -> list[str]:
     leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
     lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
     text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
-    faults = [f"1 on {row.outside} pads"] * bool(row.outside)
-    faults += [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] * bool(leaked)
-    faults += [f"0 on {lost} tokens that were sampled"] * bool(lost)
+    counts = {
+        f"1 on {row.outside} pads": row.outside,
+        f"1 on {len(leaked)} tokens that were not sampled ({text!r})": leaked,
+        f"0 on {lost} tokens that were sampled": lost,
+    }
+    faults = [fault for fault, count in counts.items() if count]
     given = [x for turn in row.turns for x in turn.logprobs]
     kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
     wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
-    return faults or [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"] * bool(wrong)
+    if wrong and not faults:
+        return [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"]
+    return faults
 
 
 @turn_check
@@ -2178,7 +2184,7 @@ def advantages_detached(s: Trainer):
         return None, s.definitions()[1]
     worst, ratio, definition, _ = nearest(s, s.settled(), s.definitions()[0])
     text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
-    return worst <= s.limits[1], text + f" ({definition.name})" * bool(definition.name)
+    return worst <= s.limits[1], text + (f" ({definition.name})" if definition.name else "")
 
 
 def nearest(s: Trainer, batch: dict, definitions: list, clips=("",)) -> tuple:

@@ -142,7 +142,8 @@ def load_environments(spec: str) -> Environments:
         UserError: the file or name does not exist, or it breaks the contract.
     """
     file, _, name = spec.rpartition(":")
-    need(Path(file).is_file(), f"got environment {spec!r}{f': no file {file!r}' * bool(file)}; expected FILE.py:Class")
+    missing = f": no file {file!r}" if file else ""
+    need(Path(file).is_file(), f"got environment {spec!r}{missing}; expected FILE.py:Class")
     module = import_file("environment", spec, file)
     members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
     classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]

@@ -134,7 +134,7 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     flags, texts = [], {str(key): str(value) for key, value in settings.items()}
     unknown = [key for key in texts if not own_name(key, names)]
     near = [relation(key, names, texts) or suggest(key, names, 0.7).removeprefix("; ") for key in unknown]
-    got = f"{path}: got unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+    got = f"{path}: got unknown key{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}"
     need(not unknown, "; ".join([f"{got}; expected settings of --help", *filter(None, dict.fromkeys(near))]))
     for key, value in settings.items():
         known = own_name(str(key), names)

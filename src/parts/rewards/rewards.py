@@ -245,11 +245,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 need(reads_completions, f"{got}; expected {REWARD_FORMS}")
                 known = ", ".join(["prompt", *row["columns"]])
                 near = suggest(p.name, [c for c in row["columns"] if c not in taken])
+                near = f"{near}, or" if near else "; try"
                 mend = f"data_loader.py --map {p.name}=COLUMN"
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
                     f"reward {name} takes {p.name!r}; got data with the columns {known}; "
-                    f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
+                    f"expected that column too{near} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near:

@@ -78,7 +78,8 @@ def decoder_shape(config: dict) -> DecoderShape:
     rms = bool(config.get("rms_norm_eps"))
     gated = rms or activation in ("silu", "swish")
     experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
-    widths = ("moe_intermediate_size",) * bool(experts) + ("n_inner", "ffn_dim", "intermediate_size")
+    widths = ("n_inner", "ffn_dim", "intermediate_size")
+    widths = ("moe_intermediate_size", *widths) if experts else widths
     return DecoderShape(
         layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
         hidden=hidden,

@@ -36,9 +36,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     fell = at_lowest and lasting and drop > max(0.5 * spread, 1e-6)
     if fell:
         faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
-    for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
+    kinds = (("accuracy", "held-out accuracy", False), ("reverse_kl", "held-out reverse KL", True))
+    for key, name, higher_is_worse in kinds:
         before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
-        if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
+        if before and after and (after[0] > before[1] if higher_is_worse else after[1] < before[0]):
             values = [summary[f"{key}_{when}"] for when in ("before", "after")]
             faults.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
     for name, reference in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
@@ -87,7 +88,7 @@ def report(config: BaseConfig, summary: dict) -> None:
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
         print_held_out(summary)
-    tell(f"{summary['steps']} step{'s' * (summary['steps'] != 1)} in {summary['seconds']:.0f} s")
+    tell(f"{summary['steps']} step{'s' if summary['steps'] != 1 else ''} in {summary['seconds']:.0f} s")
     if summary["faults"]:
         faults = "; ".join(summary["faults"])
         tell(f"something went wrong: {faults}; {in_bundle('scripts/diagnose.py')} {folder} says more")

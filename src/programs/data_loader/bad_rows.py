@@ -41,6 +41,10 @@ class Names:
         "tests test_list test_cases unit_tests unit_test test_code official_tests input_output public_test_cases "
         "private_test_cases public_tests private_tests generated_tests hidden_unit_tests test"
     ).split()
+    # columns of a row that is a single message, as in OpenAssistant
+    MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
+    ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
+    COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
 
 
 class BadRow(RowFlaw):
@@ -62,7 +66,8 @@ class BadRows(UserError):
         if count > 20:
             everything = "--on_bad skip with --out FILE lists all in FILE.rejected.jsonl"
             shown_rows.append(f"… and {count - 20} more; {everything}")
-        head = f"got {count} bad row{'s' * (count > 1)}; expected none; try fixing them, or --on_bad skip to omit them"
+        rows = "row" if count == 1 else "rows"
+        head = f"got {count} bad {rows}; expected none; try fixing them, or --on_bad skip to omit them"
         super().__init__("\n".join([head, *shown_rows]))
 
 

@@ -80,11 +80,11 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            cells = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
-            objects = {key: cell for key, cell in cells.items() if isinstance(cell, dict)}
-            inner = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
-            paths = [f"{key}.{fields[0]}" for key, fields in inner.items() if fields]
-            path = "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(inner)
+            others = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
+            objects = {key: cell for key, cell in others.items() if isinstance(cell, dict)}
+            fields = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
+            paths = [f"{key}.{inner[0]}" for key, inner in fields.items() if inner]
+            path = "COLUMN, or =COLUMN.FIELD for a field of an object" if objects else "COLUMN"
             advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
@@ -265,17 +265,19 @@ def check_alone(shape: Shape) -> None:
     """Raise BadRow for a single message of a conversation, and for responses to compare."""
     advice, pairs = "a file in that form, or --drop for these columns", {}
     row = {name: value for name, value in shape.row.items() if name not in shape.used}
-    if names := next((names for names in MESSAGES_ALONE if row.keys() >= {*names}), None):
-        got = f"one message of a conversation ({', '.join(names)})"
-        raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
+    for names in Names.MESSAGES_ALONE:
+        if row.keys() >= {*names}:
+            got = f"one message of a conversation ({', '.join(names)})"
+            raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
     filled = [name for name, value in row.items() if isinstance(value, str | list | dict) and not is_empty(value)]
-    for better, worse in COMPARED:
+    for better, worse in Names.COMPARED:
         if name := next((n for n in filled if n.replace(better, worse) in {*filled} - {n}), None):
             other = name.replace(better, worse)
-            advice = "--map" + f" chosen={name}" * (name != "chosen") + f" rejected={other}" * (other != "rejected")
+            advice = "--map" + ("" if name == "chosen" else f" chosen={name}")
+            advice += "" if other == "rejected" else f" rejected={other}"
             raise BadRow(name, f"a response to compare with {other}", "`chosen` and `rejected`", advice)
     for name in filled:
-        if match := ONE_RESPONSE.fullmatch(name):
+        if match := Names.ONE_RESPONSE.fullmatch(name):
             pairs.setdefault(match[1].lower(), []).append(name)
     several = isinstance(row.get("completions"), list) and len(row["completions"]) > 1 and row.get("answer") is None
     if names := next((names for names in pairs.values() if len(names) > 1), ["completions"] if several else None):
@@ -402,7 +404,7 @@ def as_preferences(shape: Shape) -> None:
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
-    names |= {name[-1] for name in names if ONE_RESPONSE.fullmatch(name)}
+    names |= {name[-1] for name in names if Names.ONE_RESPONSE.fullmatch(name)}
     if {str(chosen), str(rejected)} <= names and not choices_of(shape.row):
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
@@ -467,7 +469,3 @@ FORMS = {
     "ours": as_ours,
     "verl": as_verl,
 }
-# columns of a row that is a single message, as in OpenAssistant
-MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
-ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
-COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))

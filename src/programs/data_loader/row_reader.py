@@ -283,8 +283,8 @@ class RowReader:
             return BadRows(self.rejected)
         if self.counts["kept"]:
             return None
-        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), len(self.rejected)
-        counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
+        inputs, bad = " ".join(self.files[:5]) + (" …" if len(self.files) > 5 else ""), len(self.rejected)
+        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
         got = f"got no usable row from {inputs} ({counts}); expected at least one"
         first = self.rejected[0] if bad else None
         return UserError(f"{got}; the first bad one: {first['file']}:{first['line']}: {flaw_of(first)}" if bad else got)

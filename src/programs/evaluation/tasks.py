@@ -242,7 +242,7 @@ class Math(Task):
         verified, answer = grader.math_score(text, gold, user_text(self.prompt(row))), grader.final_answer(text)
         reason = "no final answer found" if answer is None else "right" if verified else "wrong answer"
         reason = reason if verified is not None else f"gold {str(gold)[:80]!r} cannot be graded"
-        reason += " (cut off)" * (out["finish"] == "length")
+        reason += " (cut off)" if out["finish"] == "length" else ""
         golds = [*map(grader.gold_answer, gold)] if isinstance(gold, list) else grader.gold_answer(gold)
         record = {"metrics": {"verified": verified} | metrics, "extracted": answer, "reason": reason, "gold": golds}
         return record | extracted

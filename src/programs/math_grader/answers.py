@@ -193,7 +193,8 @@ def _orders(plain: str):
     """Yield a sum with its terms in every order, if there are at most four, else as it is."""
     terms, at = [], 0
     for part in _split(plain, "[+-]"):
-        terms += [(plain[at - 1] if at else "+") + part] * bool(part)
+        if part:
+            terms.append((plain[at - 1] if at else "+") + part)
         at += len(part) + 1
     for order in itertools.permutations(terms) if len(terms) < 5 else [terms]:
         yield "".join(order).removeprefix("+")

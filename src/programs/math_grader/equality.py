@@ -144,7 +144,8 @@ def _span(value: _Value) -> _Value:
     m = _RANGE.fullmatch(value.src)
     if not m or (value.kind == "num" and not isinstance(value.data[0], Fraction)):
         return value
-    numbers, sign, unit = re.findall(_AMOUNT, m[1]), re.search(rf"[{_MONEY}]|$", m[1])[0], m[2] or "%" * ("%" in m[1])
+    numbers, sign = re.findall(_AMOUNT, m[1]), re.search(rf"[{_MONEY}]|$", m[1])[0]
+    unit = m[2] or ("%" if "%" in m[1] else "")
     ends = [_value(sign + number.strip(f"%{sign}") + unit) for number in numbers]
     return _Value("seq", ("(", "-", ends), value.src)
 
@@ -190,7 +191,8 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     kinds = {v.kind for v in left + right}
     if kinds and not ("raw" in kinds <= {"num", "raw"} and all(_cheap(v.src) for v in left + right)):
         return False
-    todo += [([v.src for v in left], [v.src for v in right])] * bool(left)
+    if left:
+        todo.append(([v.src for v in left], [v.src for v in right]))
     return True
 
 

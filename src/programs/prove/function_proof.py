@@ -295,7 +295,7 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
     if by_time := [x.name for x in agreeing if x.axis]:
-        words = f"{first(by_time)} fit{'s' * (len(by_time) == 1)} only if inputs are [T, B]"
+        words = f"{first(by_time)} fit{'s' if len(by_time) == 1 else ''} only if inputs are [T, B]"
         proof.sentences[-1] += f" {words}; for [B, T] the mean goes over the wrong axis."
     masked = [x for x in agreeing if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
     tried = "ragged rows, pads on either side, a hole and an empty row change nothing"

@@ -133,7 +133,8 @@ def to_repeat(run: LoggedRun, folder: Path) -> str:
         given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
         pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
         switches = [f"--{k}" for k, v in given.items() if v is True and k != "chat"]  # chat is on by default
-        switches += ["--no_chat"] * (given.get("chat") is False)
+        if given.get("chat") is False:
+            switches.append("--no_chat")
         return f"python PAGE.py {' '.join([*pairs, *switches])} --out NEW_FOLDER"  # no file says which page ran
     if run.format != "metrics.jsonl" or not run.config:
         return ""

@@ -52,7 +52,7 @@ def as_scores(result, count: int) -> dict:
     """A reward's result as {"values": floats and None, "bad": {index: what is neither}}, or {"malformed": why}."""
     scores, bad, problem = read_scores(result, count)
     if problem:
-        return {"malformed": f"returned {problem} for {count} completion{'s' * (count != 1)}"}
+        return {"malformed": f"returned {problem} for {count} completion{'s' if count != 1 else ''}"}
     return {"values": scores, "bad": {i: f"returned {value!r}"[:200] for i, value in bad.items()}}
 
 

@@ -220,13 +220,18 @@ def mask_faults(s: Trainer, row: Row) -> list[str]:
     leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
     lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
     text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
-    faults = [f"1 on {row.outside} pads"] * bool(row.outside)
-    faults += [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] * bool(leaked)
-    faults += [f"0 on {lost} tokens that were sampled"] * bool(lost)
+    counts = {
+        f"1 on {row.outside} pads": row.outside,
+        f"1 on {len(leaked)} tokens that were not sampled ({text!r})": leaked,
+        f"0 on {lost} tokens that were sampled": lost,
+    }
+    faults = [fault for fault, count in counts.items() if count]
     given = [x for turn in row.turns for x in turn.logprobs]
     kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
     wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
-    return faults or [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"] * bool(wrong)
+    if wrong and not faults:
+        return [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"]
+    return faults
 
 
 @turn_check

@@ -32,7 +32,8 @@ def special_tokens(s: Trainer):
         f"the template ends a turn with {closing}, no end token": closing and not set(closing) & set(ends),
     }
     names = ", ".join(f"{i} {tokenizer.convert_ids_to_tokens(i)!r}" for i in ends)
-    text = f"end {names}; pad {pad}{' is an end token too' * (pad in ends)}; {len(tokenizer)} tokens, embedding {rows}"
+    pads = f"{pad} is an end token too" if pad in ends else pad
+    text = f"end {names}; pad {pads}; {len(tokenizer)} tokens, embedding {rows}"
     true = [fault for fault, is_true in faults.items() if is_true]
     return not true, "; ".join([text, *true])
 

@@ -379,7 +379,7 @@ def advantages_detached(s: Trainer):
         return None, s.definitions()[1]
     worst, ratio, definition, _ = nearest(s, s.settled(), s.definitions()[0])
     text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
-    return worst <= s.limits[1], text + f" ({definition.name})" * bool(definition.name)
+    return worst <= s.limits[1], text + (f" ({definition.name})" if definition.name else "")
 
 
 def nearest(s: Trainer, batch: dict, definitions: list, clips=("",)) -> tuple:

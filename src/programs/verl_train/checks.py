@@ -308,7 +308,7 @@ def check_written(config: Config) -> int:
     """--check --overrides: names of keys, then verl's own configuration where it is installed; 1 with findings."""
     usual = dataclasses.asdict(dataclasses.replace(Config(), check=config.check, overrides=config.overrides))
     others = "".join(f" --{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
-    got = f"got --overrides {config.overrides}{' with' * bool(others)}{others}"
+    got = f"got --overrides {config.overrides}{' with' if others else ''}{others}"
     need(config.check and not others, f"{got}; expected --check --overrides FILE alone: a run takes --override")
     overrides = read_overrides(config.overrides)
     rest, findings = trap_findings(overrides)

@@ -108,7 +108,8 @@ def port_text(config: Config, run: TrlRun, overrides: list[Override], checked: l
     """port.md: what was checked, and what is not the same in verl."""
     notes = [f"- {note}." for note in run.notes]
     idle = ", ".join(f"`{name}`" for name in run.idle)
-    notes += [f"- Of the machine or the log, or nothing with these values: {idle}."] * bool(idle)
+    if idle:
+        notes.append(f"- Of the machine or the log, or nothing with these values: {idle}.")
     times = max(o.text().count("train.parquet") for o in overrides)
     return with_values(
         PORT,

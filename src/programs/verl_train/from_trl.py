@@ -394,8 +394,10 @@ class TrlFile:
         if is_file:
             is_plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
             return (str(near) if near.is_file() else files) if is_plain else ""
-        is_hub = not files and not near.is_dir()
-        return (path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")) * is_hub
+        if files or near.is_dir():
+            return ""  # not of the hub
+        name = f"{path}:{subset}" if subset else path
+        return name if split == "train" else f"{name}@{split}"
 
 
 def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:

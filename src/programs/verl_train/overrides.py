@@ -303,7 +303,9 @@ def trainer_rows(c: Config, job: Layout) -> Rows:
     yield "steps", "trainer.total_epochs", c.steps
     yield "eval_every", "trainer.test_freq", (c.eval_every or c.steps) if job.held_out else -1
     yield "eval_every", "trainer.val_before_train", job.held_out
-    contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
+    contents = ["model", "optimizer", "extra"]
+    if not c.lora_rank:
+        contents.append("hf_model")  # with adapters it writes wrong names
     yield "save_every", "trainer.save_freq", c.save_every or c.steps
     yield "save_every", f"{ACTOR}.checkpoint.save_contents", contents
     yield "keep_checkpoints", "trainer.max_actor_ckpt_to_keep", c.keep_checkpoints

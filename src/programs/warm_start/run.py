@@ -228,7 +228,7 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
     rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (measures if len(measures) < 3 else (measures[0], last)))
     few = "few groups have both right and wrong answers: other prompts would teach more"
     why = last["why"] if last["fits"] in ("RL now", "harder prompts") else few
-    tell(f"held-out pass rate {rates} after {last['round']} round{'s' * (last['round'] != 1)}: {why}")
+    tell(f"held-out pass rate {rates} after {last['round']} round{'s' if last['round'] != 1 else ''}: {why}")
     if not last["round"]:
         say("the model needs no warm start on these prompts; --min_rounds 1 trains anyway")
     tell("continue with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]))
