@@ -1441,9 +1441,9 @@ def language_consistency(text, prompt, language=None):
     Scripts tell Chinese from English, not German from English; text without letters scores 1, empty text 0.
     >>> language_consistency(["Hallo?"] * 2, ["gut", "gut 好好好"])
     [1.0, 0.5]"""
-    found, main = _scripts(text), (_scripts(completion_text(prompt, ())) or _scripts(text)).most_common(1)
+    counts, main = _scripts(text), (_scripts(completion_text(prompt, ())) or _scripts(text)).most_common(1)
     wanted = [s for s, codes in _SCRIPTS.items() if language in codes.split()] if language else [s for s, _ in main]
-    share = sum(found[s] for s in wanted) / found.total() if found else float(bool(text.strip()))
+    share = sum(counts[s] for s in wanted) / counts.total() if counts else float(bool(text.strip()))
     return None if language and not wanted else share
 
 

@@ -320,7 +320,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -335,12 +335,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -1193,9 +1193,9 @@ for mark in marks:
     mark.write_text("kept", encoding="utf-8")
     mark.chmod(0o666)
 with socket.create_server(("127.0.0.1", 0)) as server:
-    port, own = str(server.getsockname()[1]), f"attack{os.getpid()}"
+    port, process_name = str(server.getsockname()[1]), f"attack{os.getpid()}"
     codes = [c.replace("@MARK@", str(m)).replace("@PORT@", port) for c, m in zip(programs, marks, strict=True)]
-    codes = [f"```python\n{code.replace('@NAME@', own)}\n```" if code else "" for code in codes]
+    codes = [f"```python\n{code.replace('@NAME@', process_name)}\n```" if code else "" for code in codes]
     scores = scores_of(getattr(module, name), row, codes)
     server.setblocking(False)
     time.sleep(0.1)
@@ -1204,7 +1204,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
         harm.append("a server was reached")
     except BlockingIOError:
         pass
-harm += [f"process {pid} runs on" for pid in processes(own)]
+harm += [f"process {pid} runs on" for pid in processes(process_name)]
 harm += ["a file outside was changed" for m in marks if not m.exists() or m.read_text() != "kept"]
 harm += ["a file was left outside" for m in marks if Path(f"{m}.left").exists()]
 walls = getattr(getattr(module, "run_many", None), "__globals__", {}).get("DEFAULT")
@@ -1392,8 +1392,8 @@ def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
-    return own[-1] if own else ""
+    places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
+    return places[-1] if places else ""
 
 
 # what TRL hands over besides the lists over the samples
@@ -1566,12 +1566,12 @@ class OwnState:
                 self.ours = self.enter(states_of_process())
                 if sys.stdout is self.ours["stdout"][0]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
-            mine = self.enter(states_of_thread())
+            of_thread = self.enter(states_of_thread())
         try:
             yield
         finally:
             with self.lock:
-                self.leave(states_of_thread(), mine)
+                self.leave(states_of_thread(), of_thread)
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
@@ -1806,14 +1806,14 @@ def forget_edited(folder: Path) -> None:
     SEEN[folder] = files
 
 
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
+def import_file(kind: str, spec: str, file: str):
+    """Import a user's file by its path, once unless it is edited; `kind` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
+    with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -1828,10 +1828,10 @@ def import_file(what: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
-            if what != "reward":
+            if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
     return module
@@ -1950,14 +1950,14 @@ def refuse_other_forms(spec: str, function) -> None:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
     owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
     known = not owners or {"completion", "completions"} & names
-    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
+    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:

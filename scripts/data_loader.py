@@ -313,7 +313,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -328,12 +328,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -3007,13 +3007,13 @@ class Shape:
         """The first of these fields that the row has and that is unused, or None."""
         return next((name for name in names if self.row.get(name) is not None and name not in self.used), None)
 
-    def take(self, names: Iterable[str], what: str):
-        """(Name, value) of the first of these fields, now used; BadRow, which says `what` was expected, if none is."""
+    def take(self, names: Iterable[str], expected: str):
+        """(Name, value) of the first of these fields, now used; BadRow, which says what was `expected`, if none is."""
         names = tuple(names)
         name = self.name(names)
         if name is None:
             if empty := [name for name in names if name in self.row and name not in self.used]:
-                raise BadRow(empty[0], "null or an empty cell", what)
+                raise BadRow(empty[0], "null or an empty cell", expected)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
             others = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
             objects = {key: cell for key, cell in others.items() if isinstance(cell, dict)}
@@ -3021,7 +3021,7 @@ class Shape:
             paths = [f"{key}.{inner[0]}" for key, inner in fields.items() if inner]
             path = "COLUMN, or =COLUMN.FIELD for a field of an object" if objects else "COLUMN"
             advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
-            raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
+            raise BadRow(names[0], f"the columns {present[:200]}", f"{expected}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
 
@@ -3042,8 +3042,8 @@ class Shape:
             raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
         self.set_prompt(value, name)
         if is_dialogue(value):
-            what = "prompts are dialogues in one text (User: … Assistant: …), read as one user turn"
-            self.notes.append(f"{what}; try a column `messages` that lists the turns")
+            dialogue = "prompts are dialogues in one text (User: … Assistant: …), read as one user turn"
+            self.notes.append(f"{dialogue}; try a column `messages` that lists the turns")
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
         if self.choices:
             message = self.out["prompt"][-1]
@@ -4117,10 +4117,10 @@ class PromptLoader:
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from the state of a loader with the same rows and seed; UserError for another state."""
-        own = self.state_dict()
-        fits = isinstance(state, dict) and state.keys() == own.keys()
+        current = self.state_dict()
+        fits = isinstance(state, dict) and state.keys() == current.keys()
         need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != own[name])
+        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != current[name])
         need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
         self.epoch, self.position = state["epoch"], state["position"]
 

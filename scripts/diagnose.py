@@ -276,7 +276,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -291,12 +291,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -4043,10 +4043,10 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
         details = [result["detail"] for result in json.loads(done.stdout)["results"]]
     except (ValueError, KeyError):
         raise UserError(f"got --rescore, but the sandbox did not run: {done.stderr.strip()[-300:]}") from None
-    found = [re.search(r"=([-\d.e+ naif]*)=", detail) for detail in details]
-    for match, detail in zip(found, details, strict=True):
+    matches = [re.search(r"=([-\d.e+ naif]*)=", detail) for detail in details]
+    for match, detail in zip(matches, details, strict=True):
         need(match, f"got --rescore, but the reward failed in the sandbox: {detail[-300:]}")
-    return [[None if word in ("-", "nan") else float(word) for word in match[1].split()] for match in found]
+    return [[None if word in ("-", "nan") else float(word) for word in match[1].split()] for match in matches]
 
 
 def reward_code(run: LoggedRun, spec: str) -> tuple[str, str]:

@@ -39,58 +39,58 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 #       151-162  python source     Parses Python source in a process with threads
 #       165-268  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       271-321  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       324-518  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       521-737  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      740-1077  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1080-1150  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1153-1395  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1398-1519  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1522-1780  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1783-1912  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1915-2056  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2059-2410  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2413-2623  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2626-2717  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2720-2804  prompts           Load training and held-out prompts as token ids
-#     2807-3039  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3042-3320  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3323-3616  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3619-3758  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3761-3983  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3986-4112  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4115-4432  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4435-4612  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4615-4775  play              Play a policy's conversations with environments; each turn samples all open …
-#     4778-4910  play setup        Set up and score conversations, for all programs that take --environment
-#     4913-4968  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4971-5152  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5155-5221  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5224-5260  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5263-5337  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5340-5462  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5465-5526  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5529-5545  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5548-5554  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5557-5637  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5640-5747  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5750-5768  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5771-6034  memory            The memory that a run will need, from the shape of its networks
-#     6037-6245  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6248-6332  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6335-6495  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6498-6517  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6520-6636  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     6639-6681  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6684-6881  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6884-6915  paired tests      Intervals, paired tests, pass@k
-#     6918-7152  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     7155-7269  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7272-7453  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7456-7605  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7608-7722  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7725-7967  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7970-8074  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     8077-8300  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       324-521  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       524-740  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      743-1080  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1083-1153  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1156-1398  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1401-1522  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1525-1783  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1786-1915  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1918-2059  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2062-2413  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2416-2626  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2629-2720  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2723-2807  prompts           Load training and held-out prompts as token ids
+#     2810-3042  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3045-3323  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3326-3619  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3622-3761  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3764-3986  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3989-4115  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4118-4435  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4438-4615  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4618-4778  play              Play a policy's conversations with environments; each turn samples all open …
+#     4781-4913  play setup        Set up and score conversations, for all programs that take --environment
+#     4916-4971  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4974-5155  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5158-5224  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5227-5263  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5266-5340  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5343-5465  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5468-5529  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5532-5548  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5551-5557  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5560-5640  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5643-5750  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5753-5771  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5774-6037  memory            The memory that a run will need, from the shape of its networks
+#     6040-6248  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6251-6335  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6338-6498  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6501-6520  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6523-6639  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     6642-6684  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6687-6887  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6890-6921  paired tests      Intervals, paired tests, pass@k
+#     6924-7158  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     7161-7275  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7278-7459  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7462-7611  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7614-7728  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7731-7973  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7976-8080  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     8083-8306  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -462,7 +462,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -477,12 +477,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -505,11 +505,14 @@ def check_units(settings: dict, words: list[str]) -> None:
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
     updates = settings.get(passes, 1) * settings.get("minibatches", 1) if "minibatches" in settings else 1
     for name in sorted(OPTIMIZER_STEPS & values.keys() - settings.keys()):
-        own = own_name(name, settings)
+        own_key = own_name(name, settings)
         got = f"got --{name} {values[name]}, in optimizer steps"
         many = f"{passes} {settings.get(passes)} x minibatches {settings.get('minibatches')} of them"
         share = max(1, int(values[name]) // updates) if values[name].isdigit() else "N"
-        need(updates == 1 or not own, f"{got}; expected --{own}, whose steps are {many} each; try --{own} {share}")
+        need(
+            updates == 1 or not own_key,
+            f"{got}; expected --{own_key}, whose steps are {many} each; try --{own_key} {share}",
+        )
     ours = settings.get("loss") == "cispo"
     others = {"epsilon", "epsilon_high"} if ours else {"clip_eps_low", "clip_eps_high"}
     mixed = sorted(others & values.keys()) if "cispo" in (settings.get("loss"), settings.get("loss_type")) else []
@@ -781,7 +784,7 @@ def is_first() -> bool:
     return int(os.environ.get("RANK", world()[0])) == 0
 
 
-def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(local: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Gather all processes' rows in the order of the batch; an error in one process is raised in all.
 
     Args:
@@ -791,9 +794,9 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
     if size == 1:
         if error:
             raise error
-        return mine
+        return local
     parts = [None] * size
-    torch.distributed.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (local, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -2849,8 +2852,8 @@ def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
-    return own[-1] if own else ""
+    places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
+    return places[-1] if places else ""
 
 
 # what TRL hands over besides the lists over the samples
@@ -3023,12 +3026,12 @@ class OwnState:
                 self.ours = self.enter(states_of_process())
                 if sys.stdout is self.ours["stdout"][0]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
-            mine = self.enter(states_of_thread())
+            of_thread = self.enter(states_of_thread())
         try:
             yield
         finally:
             with self.lock:
-                self.leave(states_of_thread(), mine)
+                self.leave(states_of_thread(), of_thread)
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
@@ -3149,14 +3152,14 @@ def forget_edited(folder: Path) -> None:
     SEEN[folder] = files
 
 
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
+def import_file(kind: str, spec: str, file: str):
+    """Import a user's file by its path, once unless it is edited; `kind` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
+    with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -3171,10 +3174,10 @@ def import_file(what: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
-            if what != "reward":
+            if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
     return module
@@ -3293,14 +3296,14 @@ def refuse_other_forms(spec: str, function) -> None:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
     owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
     known = not owners or {"completion", "completions"} & names
-    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
+    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -6419,25 +6422,25 @@ CHANGED = {
 
 def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
-    found = {name: ("", number) for name, number in versions().items()}
+    versions_of = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
         texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
         texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
             with open(file, "rb") as f:
-                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
-    return found
+                versions_of[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
+    return versions_of
 
 
 def warn_of_changes(config: BaseConfig) -> None:
     """Warn of each dependency that has changed since the run was last started."""
     path = Path(config.output_dir) / "versions.json"
     saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for what, (name, value) in dependencies(config).items():
-        if saved.get(what, value) != value:
+    for dependency, (name, value) in dependencies(config).items():
+        if saved.get(dependency, value) != value:
             effect = CHANGED.get(name, "earlier steps ran with another one, so figures may not be comparable")
-            say(f"warning: got --resume with a changed {what}: {effect}")
+            say(f"warning: got --resume with a changed {dependency}: {effect}")
 
 
 def check_folder(config: BaseConfig) -> bool:
@@ -6490,7 +6493,7 @@ def versions() -> dict:
 def write_settings(config: BaseConfig) -> None:
     """Write config.json, and versions.json with the dependencies, once all else is known to be in order."""
     if world()[0] == 0:
-        used = {what: value for what, (_, value) in dependencies(config).items()}
+        used = {dependency: value for dependency, (_, value) in dependencies(config).items()}
         write_text(Path(config.output_dir) / "versions.json", json.dumps(used, indent=1))
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
@@ -6574,10 +6577,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
 def run_summary(config: BaseConfig, state: dict) -> dict:
     """Steps, seed, folder and both held-out evaluations of a run's state, with the examples that changed first."""
     summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-    found = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
-    rows = list(zip(*(evaluation["examples"] for evaluation in found.values()), strict=True))
+    evaluations = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
+    rows = list(zip(*(evaluation["examples"] for evaluation in evaluations.values()), strict=True))
     rows.sort(key=lambda row: len(row) < 2 or row[0].get("completion") == row[1].get("completion"))
-    for (when, evaluation), examples in zip(found.items(), zip(*rows[:SHOWN], strict=True), strict=True):
+    for (when, evaluation), examples in zip(evaluations.items(), zip(*rows[:SHOWN], strict=True), strict=True):
         for key in HELD_OUT:
             value, *ends = (evaluation["metrics"].get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
             figures = {key: value, f"{key}_interval": None if None in ends else ends}
@@ -6710,11 +6713,11 @@ def forget_after(path: Path, step: int) -> None:
 def metric_names(text: str) -> dict[str, str]:
     """{name in the user's file: ours} of --metric_names; {} for all under our names."""
     pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
-    fine = all(own and equals and ours for own, equals, ours in pairs)
+    fine = all(user_name and equals and ours for user_name, equals, ours in pairs)
     need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
-    once = len({"step", *(own for own, _, _ in pairs)}) == 1 + len(pairs)
+    once = len({"step", *(user_name for user_name, _, _ in pairs)}) == 1 + len(pairs)
     need(once, f"got --metric_names {text}; expected each name once, and no 'step', which is there already")
-    return {own: ours for own, _, ours in pairs}
+    return {user_name: ours for user_name, _, ours in pairs}
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
@@ -6724,8 +6727,11 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
-        own = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
-        need(not own, f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own")
+        is_of_run = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
+        need(
+            not is_of_run,
+            f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own",
+        )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -6812,7 +6818,7 @@ class RunLog:
             known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
             say(f"warning: --metric_names has {wrong}, written as null; {known}")
         if metrics:
-            chosen = {own: metrics.get(name) for own, name in self.names.items()} or metrics
+            chosen = {user_name: metrics.get(name) for user_name, name in self.names.items()} or metrics
             with path.open("a", encoding="utf-8") as f:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 
@@ -7510,8 +7516,8 @@ def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
 
 def heard(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """Rows as rewards see them, with their conversation, and the messages."""
-    seen, said = as_rewards_see(rows, conversations)
-    return [{**row, "talk": talk} for row, talk in zip(seen, conversations, strict=True)], said
+    seen, messages = as_rewards_see(rows, conversations)
+    return [{**row, "talk": conversation} for row, conversation in zip(seen, conversations, strict=True)], messages
 
 
 def brief(setup: PlaySetup, conversation: Conversation) -> Conversation:

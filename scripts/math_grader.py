@@ -1740,9 +1740,9 @@ def _statement(text: str, m: re.Match) -> str:
     return rest if end and HEDGE.match(rest, end.end()) else without_words(rest[: end.start()] if end else rest)
 
 
-def _places(text: str, found: Iterable[re.Match]) -> list[re.Match]:
+def _places(text: str, candidates: Iterable[re.Match]) -> list[re.Match]:
     """The marks that state an answer."""
-    return [m for m in found if not is_heading(text, m) and not is_denied(text, m)]
+    return [m for m in candidates if not is_heading(text, m) and not is_denied(text, m)]
 
 
 def final_answer(text: str) -> str | None:
@@ -1883,8 +1883,8 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
         return False
     task = _plain(prompt)
     spaced = [r"\s*".join(map(re.escape, form)) for form in forms]
-    found = any(re.search(rf"(?<![\w.)}}^*/+-]){form}(?![\w(^*/+-]|\.\d)", task) for form in spaced)
-    return found or bool(converted and re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)", prompt))  # 5'6"
+    is_in_task = any(re.search(rf"(?<![\w.)}}^*/+-]){form}(?![\w(^*/+-]|\.\d)", task) for form in spaced)
+    return is_in_task or bool(converted and re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)", prompt))  # 5'6"
 
 
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:

@@ -421,15 +421,15 @@ class PythonSource:
         """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
         around = [*self.blocks(made), *(self.blocks(use) if use else [])]
         pairs = [(item, call) for call, items in self.updates(made).items() for item in items]
-        found = [replace(item, is_sure=item.is_sure and self.is_sure(call, around)) for item, call in pairs]
+        arguments = [replace(item, is_sure=item.is_sure and self.is_sure(call, around)) for item, call in pairs]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
                 is_sure, place = self.is_sure(target, around), self.span(statement)
-                found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
-        return sorted(found, key=lambda change: change.start)
+                arguments.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
+        return sorted(arguments, key=lambda change: change.start)
 
     def updates(self, made: ast.expr) -> dict[ast.Call, list[Argument]]:
         """The items of each `d.update(…)` on the object that an expression makes, where all of them are seen."""

@@ -255,7 +255,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -270,12 +270,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -322,8 +322,8 @@ def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
-    return own[-1] if own else ""
+    places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
+    return places[-1] if places else ""
 
 
 @contextlib.contextmanager
@@ -472,12 +472,12 @@ class OwnState:
                 self.ours = self.enter(states_of_process())
                 if sys.stdout is self.ours["stdout"][0]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
-            mine = self.enter(states_of_thread())
+            of_thread = self.enter(states_of_thread())
         try:
             yield
         finally:
             with self.lock:
-                self.leave(states_of_thread(), mine)
+                self.leave(states_of_thread(), of_thread)
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
@@ -540,14 +540,14 @@ def forget_edited(folder: Path) -> None:
     SEEN[folder] = files
 
 
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
+def import_file(kind: str, spec: str, file: str):
+    """Import a user's file by its path, once unless it is edited; `kind` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
+    with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -562,10 +562,10 @@ def import_file(what: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
-            if what != "reward":
+            if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
     return module

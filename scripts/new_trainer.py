@@ -42,30 +42,30 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       118-129  python source   Parses Python source in a process with threads
 #       132-186  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       189-210  bundle          Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       213-407  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       410-442  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       445-472  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       475-482  user scripts    A user's Python script or notebook, read from its source
-#       485-727  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       730-851  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      854-1122  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1125-1254  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1257-1398  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1401-1752  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1755-1840  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1843-1880  extracts        Extract from a Python file what some of its names need
-#     1883-2104  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2107-2385  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2388-2418  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2421-2444  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2447-2490  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2493-2499  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2502-2576  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2579-2590  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2593-2641  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
-#     2644-2896  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2899-3021  training        The check of a page, its run, and the results of both
-#     3024-3284  command         The command line
+#       213-410  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       413-445  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       448-475  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       478-485  user scripts    A user's Python script or notebook, read from its source
+#       488-730  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       733-854  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      857-1125  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1128-1257  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1260-1401  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1404-1755  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1758-1843  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1846-1883  extracts        Extract from a Python file what some of its names need
+#     1886-2107  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2110-2388  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2391-2421  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2424-2447  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2450-2493  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2496-2502  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2505-2579  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2582-2593  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2596-2644  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
+#     2647-2899  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2902-3024  training        The check of a page, its run, and the results of both
+#     3027-3287  command         The command line
 
 import argparse
 import ast
@@ -351,7 +351,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -366,12 +366,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -394,11 +394,14 @@ def check_units(settings: dict, words: list[str]) -> None:
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
     updates = settings.get(passes, 1) * settings.get("minibatches", 1) if "minibatches" in settings else 1
     for name in sorted(OPTIMIZER_STEPS & values.keys() - settings.keys()):
-        own = own_name(name, settings)
+        own_key = own_name(name, settings)
         got = f"got --{name} {values[name]}, in optimizer steps"
         many = f"{passes} {settings.get(passes)} x minibatches {settings.get('minibatches')} of them"
         share = max(1, int(values[name]) // updates) if values[name].isdigit() else "N"
-        need(updates == 1 or not own, f"{got}; expected --{own}, whose steps are {many} each; try --{own} {share}")
+        need(
+            updates == 1 or not own_key,
+            f"{got}; expected --{own_key}, whose steps are {many} each; try --{own_key} {share}",
+        )
     ours = settings.get("loss") == "cispo"
     others = {"epsilon", "epsilon_high"} if ours else {"clip_eps_low", "clip_eps_high"}
     mixed = sorted(others & values.keys()) if "cispo" in (settings.get("loss"), settings.get("loss_type")) else []
@@ -1914,8 +1917,8 @@ def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
-    return own[-1] if own else ""
+    places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
+    return places[-1] if places else ""
 
 
 # what TRL hands over besides the lists over the samples
@@ -2088,12 +2091,12 @@ class OwnState:
                 self.ours = self.enter(states_of_process())
                 if sys.stdout is self.ours["stdout"][0]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
-            mine = self.enter(states_of_thread())
+            of_thread = self.enter(states_of_thread())
         try:
             yield
         finally:
             with self.lock:
-                self.leave(states_of_thread(), mine)
+                self.leave(states_of_thread(), of_thread)
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
@@ -2214,14 +2217,14 @@ def forget_edited(folder: Path) -> None:
     SEEN[folder] = files
 
 
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
+def import_file(kind: str, spec: str, file: str):
+    """Import a user's file by its path, once unless it is edited; `kind` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
+    with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -2236,10 +2239,10 @@ def import_file(what: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
-            if what != "reward":
+            if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
     return module
@@ -2358,14 +2361,14 @@ def refuse_other_forms(spec: str, function) -> None:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
     owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
     known = not owners or {"completion", "completions"} & names
-    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
+    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2762,12 +2765,12 @@ def one_name_each(nodes: list[ast.stmt]) -> list[ast.stmt]:
 
 def origins(nodes: list[ast.stmt]) -> dict[str, str]:
     """{name that statements bind: its import, or "" for another statement}; `import a.b` imports a."""
-    found = {}
+    origin_of = {}
     for node in one_name_each(nodes):
         is_module = isinstance(node, ast.Import) and not node.names[0].asname
         origin = ast.unparse(node) if isinstance(node, IMPORTS) else ""
-        found |= {name: f"import {name}" if is_module else origin for name in bound_names(node)}
-    return found
+        origin_of |= {name: f"import {name}" if is_module else origin for name in bound_names(node)}
+    return origin_of
 
 
 def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.stmt]]:
@@ -2801,11 +2804,11 @@ def imports_of(source: str) -> list[ast.stmt]:
 
 def with_imports(source: str, imports: list[ast.stmt]) -> str:
     """The page with further imports among its own; its line that must come before torch stays there."""
-    lines, own = source.splitlines(), imports_of(source)
-    start, end = own[0].lineno - 1, own[-1].end_lineno
-    covered = {number for node in own for number in range(node.lineno - 1, node.end_lineno)}
+    lines, imported = source.splitlines(), imports_of(source)
+    start, end = imported[0].lineno - 1, imported[-1].end_lineno
+    covered = {number for node in imported for number in range(node.lineno - 1, node.end_lineno)}
     between = [line for number, line in enumerate(lines[start:end], start) if line and number not in covered]
-    standard, _, others = import_blocks([*own, *imports]).partition("\n\n")
+    standard, _, others = import_blocks([*imported, *imports]).partition("\n\n")
     lines[start:end] = ["\n\n".join((standard, *between, others))]
     return "\n".join(lines) + "\n"
 
@@ -2820,8 +2823,8 @@ def with_text(source: str, flag: str, spec: str) -> str:
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
     if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
         return source
-    own, others = origins(ast.parse(source).body), origins(body)
-    both = sorted(x for x in own.keys() & others if not own[x] or own[x] != others[x])
+    of_page, others = origins(ast.parse(source).body), origins(body)
+    both = sorted(x for x in of_page.keys() & others if not of_page[x] or of_page[x] != others[x])
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
     source = with_imports(source, imports)
     return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)
@@ -2971,9 +2974,9 @@ def page_rows(flag: str, file: str, column: str) -> list[dict]:
     """Rows {"prompt", "columns"} of a file; UserError where a row has no prompt."""
     need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected rows with a column {column}")
     try:
-        found = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
-        need(found, f"got --{flag} {file} without rows; expected some with a column {column}")
-        return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in found]
+        placed = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
+        need(placed, f"got --{flag} {file} without rows; expected some with a column {column}")
+        return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in placed]
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
@@ -3078,9 +3081,9 @@ def check_metric_names(source: str, given: dict) -> None:
     """Raise UserError for --metric_names that are not NAME=METRIC with a metric that the page logs at each update."""
     known = {*re.findall(r'"((?:reward|rollout|policy|value|kl|optim|time)/\w+)"', source)}
     for pair in filter(None, given.get("metric_names", "").replace(" ", ",").split(",")):
-        own, _, name = pair.partition("=")
+        user_name, _, name = pair.partition("=")
         fits = f"got --metric_names with {pair}; expected NAME=METRIC with one of {', '.join(sorted(known))}"
-        need(own and name in known, fits + suggest(name, [*known]))
+        need(user_name and name in known, fits + suggest(name, [*known]))
 
 
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
@@ -3124,10 +3127,10 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     source = page_text(args.kind)
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
-    own, made = settings_of(source), settings_of_changes(args.kind)
-    rest = in_own_words(rest, [*own, *made])
+    settings, made = settings_of(source), settings_of_changes(args.kind)
+    rest = in_own_words(rest, [*settings, *made])
     flags = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")]
-    brought = [made[flag] for flag in flags if flag in made and flag not in own]
+    brought = [made[flag] for flag in flags if flag in made and flag not in settings]
     changes = list(dict.fromkeys([*args.change, *brought]))
     for name in changes:
         source = with_change(source, args.kind, name)
@@ -3135,8 +3138,8 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
 
 
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
-    found = vars(parse_flags(page_parser(kind, source), words))
-    given = {name: value for name, value in found.items() if value is not None}
+    flags = vars(parse_flags(page_parser(kind, source), words))
+    given = {name: value for name, value in flags.items() if value is not None}
     check_settings(source, given)
     check_metric_names(source, given)
     return given
@@ -3183,7 +3186,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         return 0
     unread = {given[n]: dict(warn_unread(given[n], [(r["columns"], r["prompt"]) for r in rows[n]])) for n in rows}
     report |= {"unread": unread} if any(unread.values()) else {}
-    left_out = [*args.leave_out, *(check for own, check in OWN_CHECKS.items() if own in theirs)]
+    left_out = [*args.leave_out, *(check for name, check in OWN_CHECKS.items() if name in theirs)]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
     except UserError:

@@ -40,59 +40,59 @@ failed, 4 training diverged, 5 vLLM has other weights than the policy, 128 + n s
 #       155-166  python source     Parses Python source in a process with threads
 #       169-272  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       275-298  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       301-495  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       498-741  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      744-1188  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1191-1261  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1264-1506  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1509-1630  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1633-1891  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1894-2023  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2026-2167  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2170-2521  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2524-2734  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2737-2828  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2831-2915  prompts           Load training and held-out prompts as token ids
-#     2918-2947  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2950-3182  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3185-3463  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3466-3796  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3799-3811  play              Play a policy's conversations with environments; each turn samples all open …
-#     3814-3869  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3872-4084  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4087-4204  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4207-4273  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4276-4378  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4381-4579  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4582-4836  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4839-5161  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5164-5284  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5287-5537  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5540-5622  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5625-5865  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5868-6005  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     6008-6200  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6203-6390  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6393-6468  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6471-6551  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6554-6627  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6630-6792  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6795-6967  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6970-7289  memory            The memory that a run will need, from the shape of its networks
-#     7292-7522  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7525-7609  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7612-7772  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7775-7882  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7885-8001  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     8004-8046  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     8049-8414  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8417-8528  paired tests      Intervals, paired tests, pass@k
-#     8531-8609  settings          Settings of the trainer, and contradictions between them
-#     8612-8790  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8793-9032  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
-#     9035-9113  evaluation        The held-out gap between student and teacher
-#     9116-9268  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9271-9354  run               The memory and the plan of a run, its loop, and the command line
+#       301-498  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       501-744  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      747-1191  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1194-1264  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1267-1509  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1512-1633  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1636-1894  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1897-2026  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2029-2170  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2173-2524  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2527-2737  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2740-2831  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2834-2918  prompts           Load training and held-out prompts as token ids
+#     2921-2950  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2953-3185  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3188-3466  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3469-3799  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3802-3814  play              Play a policy's conversations with environments; each turn samples all open …
+#     3817-3872  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3875-4087  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4090-4207  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4210-4276  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4279-4381  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4384-4582  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4585-4839  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4842-5164  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5167-5287  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5290-5540  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5543-5625  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5628-5868  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5871-6008  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     6011-6203  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6206-6393  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6396-6471  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6474-6554  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6557-6630  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6633-6795  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6798-6970  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6973-7292  memory            The memory that a run will need, from the shape of its networks
+#     7295-7525  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7528-7612  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7615-7775  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7778-7885  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7888-8004  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     8007-8049  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     8052-8420  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8423-8534  paired tests      Intervals, paired tests, pass@k
+#     8537-8615  settings          Settings of the trainer, and contradictions between them
+#     8618-8796  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8799-9038  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     9041-9119  evaluation        The held-out gap between student and teacher
+#     9122-9274  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9277-9360  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -439,7 +439,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -454,12 +454,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -482,11 +482,14 @@ def check_units(settings: dict, words: list[str]) -> None:
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
     updates = settings.get(passes, 1) * settings.get("minibatches", 1) if "minibatches" in settings else 1
     for name in sorted(OPTIMIZER_STEPS & values.keys() - settings.keys()):
-        own = own_name(name, settings)
+        own_key = own_name(name, settings)
         got = f"got --{name} {values[name]}, in optimizer steps"
         many = f"{passes} {settings.get(passes)} x minibatches {settings.get('minibatches')} of them"
         share = max(1, int(values[name]) // updates) if values[name].isdigit() else "N"
-        need(updates == 1 or not own, f"{got}; expected --{own}, whose steps are {many} each; try --{own} {share}")
+        need(
+            updates == 1 or not own_key,
+            f"{got}; expected --{own_key}, whose steps are {many} each; try --{own_key} {share}",
+        )
     ours = settings.get("loss") == "cispo"
     others = {"epsilon", "epsilon_high"} if ours else {"clip_eps_low", "clip_eps_high"}
     mixed = sorted(others & values.keys()) if "cispo" in (settings.get("loss"), settings.get("loss_type")) else []
@@ -828,7 +831,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(local: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Gather all processes' rows in the order of the batch; an error in one process is raised in all.
 
     Args:
@@ -838,9 +841,9 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
     if size == 1:
         if error:
             raise error
-        return mine
+        return local
     parts = [None] * size
-    torch.distributed.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (local, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -2992,8 +2995,8 @@ def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
-    return own[-1] if own else ""
+    places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
+    return places[-1] if places else ""
 
 
 # what TRL hands over besides the lists over the samples
@@ -3166,12 +3169,12 @@ class OwnState:
                 self.ours = self.enter(states_of_process())
                 if sys.stdout is self.ours["stdout"][0]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
-            mine = self.enter(states_of_thread())
+            of_thread = self.enter(states_of_thread())
         try:
             yield
         finally:
             with self.lock:
-                self.leave(states_of_thread(), mine)
+                self.leave(states_of_thread(), of_thread)
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
@@ -3292,14 +3295,14 @@ def forget_edited(folder: Path) -> None:
     SEEN[folder] = files
 
 
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
+def import_file(kind: str, spec: str, file: str):
+    """Import a user's file by its path, once unless it is edited; `kind` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
+    with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -3314,10 +3317,10 @@ def import_file(what: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
-            if what != "reward":
+            if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
     return module
@@ -3436,14 +3439,14 @@ def refuse_other_forms(spec: str, function) -> None:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
     owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
     known = not owners or {"completion", "completions"} & names
-    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
+    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -7696,25 +7699,25 @@ CHANGED = {
 
 def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
-    found = {name: ("", number) for name, number in versions().items()}
+    versions_of = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
         texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
         texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
             with open(file, "rb") as f:
-                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
-    return found
+                versions_of[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
+    return versions_of
 
 
 def warn_of_changes(config: BaseConfig) -> None:
     """Warn of each dependency that has changed since the run was last started."""
     path = Path(config.output_dir) / "versions.json"
     saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for what, (name, value) in dependencies(config).items():
-        if saved.get(what, value) != value:
+    for dependency, (name, value) in dependencies(config).items():
+        if saved.get(dependency, value) != value:
             effect = CHANGED.get(name, "earlier steps ran with another one, so figures may not be comparable")
-            say(f"warning: got --resume with a changed {what}: {effect}")
+            say(f"warning: got --resume with a changed {dependency}: {effect}")
 
 
 def check_folder(config: BaseConfig) -> bool:
@@ -7767,7 +7770,7 @@ def versions() -> dict:
 def write_settings(config: BaseConfig) -> None:
     """Write config.json, and versions.json with the dependencies, once all else is known to be in order."""
     if world()[0] == 0:
-        used = {what: value for what, (_, value) in dependencies(config).items()}
+        used = {dependency: value for dependency, (_, value) in dependencies(config).items()}
         write_text(Path(config.output_dir) / "versions.json", json.dumps(used, indent=1))
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
@@ -7939,10 +7942,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
 def run_summary(config: BaseConfig, state: dict) -> dict:
     """Steps, seed, folder and both held-out evaluations of a run's state, with the examples that changed first."""
     summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-    found = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
-    rows = list(zip(*(evaluation["examples"] for evaluation in found.values()), strict=True))
+    evaluations = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
+    rows = list(zip(*(evaluation["examples"] for evaluation in evaluations.values()), strict=True))
     rows.sort(key=lambda row: len(row) < 2 or row[0].get("completion") == row[1].get("completion"))
-    for (when, evaluation), examples in zip(found.items(), zip(*rows[:SHOWN], strict=True), strict=True):
+    for (when, evaluation), examples in zip(evaluations.items(), zip(*rows[:SHOWN], strict=True), strict=True):
         for key in HELD_OUT:
             value, *ends = (evaluation["metrics"].get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
             figures = {key: value, f"{key}_interval": None if None in ends else ends}
@@ -8096,11 +8099,11 @@ def forget_after(path: Path, step: int) -> None:
 def metric_names(text: str) -> dict[str, str]:
     """{name in the user's file: ours} of --metric_names; {} for all under our names."""
     pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
-    fine = all(own and equals and ours for own, equals, ours in pairs)
+    fine = all(user_name and equals and ours for user_name, equals, ours in pairs)
     need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
-    once = len({"step", *(own for own, _, _ in pairs)}) == 1 + len(pairs)
+    once = len({"step", *(user_name for user_name, _, _ in pairs)}) == 1 + len(pairs)
     need(once, f"got --metric_names {text}; expected each name once, and no 'step', which is there already")
-    return {own: ours for own, _, ours in pairs}
+    return {user_name: ours for user_name, _, ours in pairs}
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
@@ -8110,8 +8113,11 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
-        own = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
-        need(not own, f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own")
+        is_of_run = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
+        need(
+            not is_of_run,
+            f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own",
+        )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -8198,7 +8204,7 @@ class RunLog:
             known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
             say(f"warning: --metric_names has {wrong}, written as null; {known}")
         if metrics:
-            chosen = {own: metrics.get(name) for own, name in self.names.items()} or metrics
+            chosen = {user_name: metrics.get(name) for user_name, name in self.names.items()} or metrics
             with path.open("a", encoding="utf-8") as f:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 

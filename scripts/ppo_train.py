@@ -43,66 +43,66 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 #       164-175  python source     Parses Python source in a process with threads
 #       178-281  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       284-334  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       337-531  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       534-777  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      780-1224  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1227-1297  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1300-1542  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1545-1666  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1669-1927  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1930-2059  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2062-2203  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2206-2557  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2560-2770  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2773-2864  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2867-2951  prompts           Load training and held-out prompts as token ids
-#     2954-3186  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3189-3467  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3470-3807  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3810-3949  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3952-4174  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4177-4303  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4306-4623  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4626-4803  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4806-4966  play              Play a policy's conversations with environments; each turn samples all open …
-#     4969-5137  play setup        Set up and score conversations, for all programs that take --environment
-#     5140-5195  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5198-5410  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5413-5558  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5561-5627  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5630-5732  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5735-5954  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5957-6244  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     6247-6566  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6569-6689  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     6692-6942  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6945-7027  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     7030-7309  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     7312-7449  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7452-7644  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7647-7834  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7837-8126  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     8129-8209  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     8212-8512  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8515-8634  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8637-8931  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8934-9027  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     9030-9209  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     9212-9531  memory            The memory that a run will need, from the shape of its networks
-#     9534-9773  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9776-9860  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#    9863-10023  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#   10026-10133  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#   10136-10252  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#   10255-10297  run check         diagnose.py's verdict on a run, while it trains and at its end
-#   10300-10665  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10668-10699  paired tests      Intervals, paired tests, pass@k
-#   10702-10725  settings          Settings of the trainer
-#   10728-10797  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10800-10984  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10987-11101  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   11104-11291  step              One step: rollout, experience, update, in the order of the data
-#   11294-11379  run               The memory and the plan of a run, its loop, and the command line
+#       337-534  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       537-780  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      783-1227  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1230-1300  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1303-1545  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1548-1669  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1672-1930  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1933-2062  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2065-2206  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2209-2560  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2563-2773  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2776-2867  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2870-2954  prompts           Load training and held-out prompts as token ids
+#     2957-3189  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3192-3470  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3473-3810  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3813-3952  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3955-4177  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4180-4306  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4309-4626  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4629-4806  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4809-4969  play              Play a policy's conversations with environments; each turn samples all open …
+#     4972-5140  play setup        Set up and score conversations, for all programs that take --environment
+#     5143-5198  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5201-5413  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5416-5561  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5564-5630  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5633-5735  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5738-5957  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5960-6247  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     6250-6569  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6572-6692  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     6695-6945  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6948-7030  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     7033-7312  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     7315-7452  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7455-7647  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7650-7837  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7840-8129  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     8132-8212  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     8215-8515  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8518-8637  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8640-8934  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8937-9032  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     9035-9214  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     9217-9536  memory            The memory that a run will need, from the shape of its networks
+#     9539-9778  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9781-9865  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#    9868-10028  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#   10031-10138  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#   10141-10257  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#   10260-10302  run check         diagnose.py's verdict on a run, while it trains and at its end
+#   10305-10673  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10676-10707  paired tests      Intervals, paired tests, pass@k
+#   10710-10733  settings          Settings of the trainer
+#   10736-10805  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10808-10994  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10997-11111  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   11114-11301  step              One step: rollout, experience, update, in the order of the data
+#   11304-11389  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -475,7 +475,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -490,12 +490,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -518,11 +518,14 @@ def check_units(settings: dict, words: list[str]) -> None:
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
     updates = settings.get(passes, 1) * settings.get("minibatches", 1) if "minibatches" in settings else 1
     for name in sorted(OPTIMIZER_STEPS & values.keys() - settings.keys()):
-        own = own_name(name, settings)
+        own_key = own_name(name, settings)
         got = f"got --{name} {values[name]}, in optimizer steps"
         many = f"{passes} {settings.get(passes)} x minibatches {settings.get('minibatches')} of them"
         share = max(1, int(values[name]) // updates) if values[name].isdigit() else "N"
-        need(updates == 1 or not own, f"{got}; expected --{own}, whose steps are {many} each; try --{own} {share}")
+        need(
+            updates == 1 or not own_key,
+            f"{got}; expected --{own_key}, whose steps are {many} each; try --{own_key} {share}",
+        )
     ours = settings.get("loss") == "cispo"
     others = {"epsilon", "epsilon_high"} if ours else {"clip_eps_low", "clip_eps_high"}
     mixed = sorted(others & values.keys()) if "cispo" in (settings.get("loss"), settings.get("loss_type")) else []
@@ -864,7 +867,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(local: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Gather all processes' rows in the order of the batch; an error in one process is raised in all.
 
     Args:
@@ -874,9 +877,9 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
     if size == 1:
         if error:
             raise error
-        return mine
+        return local
     parts = [None] * size
-    torch.distributed.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (local, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -2996,8 +2999,8 @@ def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
-    return own[-1] if own else ""
+    places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
+    return places[-1] if places else ""
 
 
 # what TRL hands over besides the lists over the samples
@@ -3170,12 +3173,12 @@ class OwnState:
                 self.ours = self.enter(states_of_process())
                 if sys.stdout is self.ours["stdout"][0]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
-            mine = self.enter(states_of_thread())
+            of_thread = self.enter(states_of_thread())
         try:
             yield
         finally:
             with self.lock:
-                self.leave(states_of_thread(), mine)
+                self.leave(states_of_thread(), of_thread)
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
@@ -3296,14 +3299,14 @@ def forget_edited(folder: Path) -> None:
     SEEN[folder] = files
 
 
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
+def import_file(kind: str, spec: str, file: str):
+    """Import a user's file by its path, once unless it is edited; `kind` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
+    with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -3318,10 +3321,10 @@ def import_file(what: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
-            if what != "reward":
+            if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
     return module
@@ -3440,14 +3443,14 @@ def refuse_other_forms(spec: str, function) -> None:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
     owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
     known = not owners or {"completion", "completions"} & names
-    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
+    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -8973,9 +8976,11 @@ class OwnFunction:
 
     def __call__(self, **known):
         """The result of the function, which gets copies: what it changes in place is read again afterwards."""
-        own = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in known.items() if name in self.names}
+        copies = {
+            name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in known.items() if name in self.names
+        }
         try:
-            result = self.function(**own)
+            result = self.function(**copies)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             code = getattr(inspect.unwrap(self.function), "__code__", None)
@@ -9947,25 +9952,25 @@ CHANGED = {
 
 def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
-    found = {name: ("", number) for name, number in versions().items()}
+    versions_of = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
         texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
         texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
             with open(file, "rb") as f:
-                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
-    return found
+                versions_of[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
+    return versions_of
 
 
 def warn_of_changes(config: BaseConfig) -> None:
     """Warn of each dependency that has changed since the run was last started."""
     path = Path(config.output_dir) / "versions.json"
     saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for what, (name, value) in dependencies(config).items():
-        if saved.get(what, value) != value:
+    for dependency, (name, value) in dependencies(config).items():
+        if saved.get(dependency, value) != value:
             effect = CHANGED.get(name, "earlier steps ran with another one, so figures may not be comparable")
-            say(f"warning: got --resume with a changed {what}: {effect}")
+            say(f"warning: got --resume with a changed {dependency}: {effect}")
 
 
 def check_folder(config: BaseConfig) -> bool:
@@ -10018,7 +10023,7 @@ def versions() -> dict:
 def write_settings(config: BaseConfig) -> None:
     """Write config.json, and versions.json with the dependencies, once all else is known to be in order."""
     if world()[0] == 0:
-        used = {what: value for what, (_, value) in dependencies(config).items()}
+        used = {dependency: value for dependency, (_, value) in dependencies(config).items()}
         write_text(Path(config.output_dir) / "versions.json", json.dumps(used, indent=1))
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 
@@ -10190,10 +10195,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
 def run_summary(config: BaseConfig, state: dict) -> dict:
     """Steps, seed, folder and both held-out evaluations of a run's state, with the examples that changed first."""
     summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-    found = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
-    rows = list(zip(*(evaluation["examples"] for evaluation in found.values()), strict=True))
+    evaluations = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
+    rows = list(zip(*(evaluation["examples"] for evaluation in evaluations.values()), strict=True))
     rows.sort(key=lambda row: len(row) < 2 or row[0].get("completion") == row[1].get("completion"))
-    for (when, evaluation), examples in zip(found.items(), zip(*rows[:SHOWN], strict=True), strict=True):
+    for (when, evaluation), examples in zip(evaluations.items(), zip(*rows[:SHOWN], strict=True), strict=True):
         for key in HELD_OUT:
             value, *ends = (evaluation["metrics"].get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
             figures = {key: value, f"{key}_interval": None if None in ends else ends}
@@ -10347,11 +10352,11 @@ def forget_after(path: Path, step: int) -> None:
 def metric_names(text: str) -> dict[str, str]:
     """{name in the user's file: ours} of --metric_names; {} for all under our names."""
     pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
-    fine = all(own and equals and ours for own, equals, ours in pairs)
+    fine = all(user_name and equals and ours for user_name, equals, ours in pairs)
     need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
-    once = len({"step", *(own for own, _, _ in pairs)}) == 1 + len(pairs)
+    once = len({"step", *(user_name for user_name, _, _ in pairs)}) == 1 + len(pairs)
     need(once, f"got --metric_names {text}; expected each name once, and no 'step', which is there already")
-    return {own: ours for own, _, ours in pairs}
+    return {user_name: ours for user_name, _, ours in pairs}
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
@@ -10361,8 +10366,11 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
-        own = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
-        need(not own, f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own")
+        is_of_run = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
+        need(
+            not is_of_run,
+            f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own",
+        )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -10449,7 +10457,7 @@ class RunLog:
             known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
             say(f"warning: --metric_names has {wrong}, written as null; {known}")
         if metrics:
-            chosen = {own: metrics.get(name) for own, name in self.names.items()} or metrics
+            chosen = {user_name: metrics.get(name) for user_name, name in self.names.items()} or metrics
             with path.open("a", encoding="utf-8") as f:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 
@@ -10823,17 +10831,17 @@ def converse(
         count_seconds(timer, start, sampled)
         weights = score_weights(reward, values[0]) if values else {}
         played = zip(local_rows, talks, values, strict=True)
-        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in played]
+        return [conversation_sample(models, row, conversation, of_row, weights) for row, conversation, of_row in played]
 
     return shared_out(conversations, rows, noise)
 
 
-def conversation_sample(models: Models, row: dict, talk: Conversation, values: dict, weights: dict) -> dict:
+def conversation_sample(models: Models, row: dict, conversation: Conversation, values: dict, weights: dict) -> dict:
     """A conversation as a sample: the whole response, a mask of what was sampled, and its score."""
-    answers = [talk.response_ids[start:end] for start, end in talk.spans]
+    answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
     said = [visible_text(models.tokenizer, ids, models.eos_ids) for ids in answers]
     taken = ("prompt_ids", "response_ids", "response_mask", "rollout_logprobs", "ended_by", "turn_rewards", "messages")
-    return {name: getattr(talk, name) for name in taken} | {
+    return {name: getattr(conversation, name) for name in taken} | {
         "prompt": row["prompt"],
         "completion": "\n".join(said),  # what was sampled
         "answer_lengths": list(map(len, answers)),
@@ -10841,9 +10849,11 @@ def conversation_sample(models: Models, row: dict, talk: Conversation, values: d
         "rewards": values,
         "weights": weights,
         "score": sum(weights[name] * value for name, value in values.items() if value is not None),
-        "turn_ends": [end for _, end in talk.spans],
-        "pieces": pieces(models.tokenizer, talk),
-        "talk": dataclasses.replace(talk, kind=None, environment=None),  # for metrics; processes exchange samples
+        "turn_ends": [end for _, end in conversation.spans],
+        "pieces": pieces(models.tokenizer, conversation),
+        "talk": dataclasses.replace(
+            conversation, kind=None, environment=None
+        ),  # for metrics; processes exchange samples
     }
 
 

@@ -277,7 +277,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -292,12 +292,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -4883,13 +4883,13 @@ def explained(key: str, glossary: dict[str, dict]) -> dict:
 
 def series_of(run: LoggedRun) -> dict[str, dict]:
     """{name: {"as": its name in the log, "points": {step: value}, "bad": steps where it is not finite}}."""
-    found = {}
+    series = {}
     for key in [*run.columns, *dict.fromkeys(key for key, _, _ in run.bad if key not in run.columns)]:
         name = our_name(key, run.dialect)
         bad = [step for other, step, _ in run.bad if other == key]
         if key not in HIDDEN:  # two of a log's metrics may have one common name
-            found[key if name in found else name] = {"as": key, "points": run.columns.get(key, {}), "bad": bad}
-    return found
+            series[key if name in series else name] = {"as": key, "points": run.columns.get(key, {}), "bad": bad}
+    return series
 
 
 def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -6092,9 +6092,9 @@ def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     """The settings that not all runs share, with each run's value; what one lacks, or only writes logs, is last."""
     configs = [source.run.config for source in sources]
     names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in PLACES]
-    found = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
-    found = [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
-    return sorted(found, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
+    settings = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
+    settings = [(name, values) for name, values in settings if len({*values}) > 1] if len(sources) > 1 else []
+    return sorted(settings, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
 
 
 def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:

@@ -94,14 +94,14 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #     6120-6242  rows and gold          Rows of the data, and their reference completions (gold)
 #     6245-6437  probes                 Completions that must not be paid
 #     6440-6633  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6636-6825  scoring                Grading completions, and the findings of all checks
-#     6828-7169  preflight              The checks of a reward and the verdict
-#     7172-7330  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7333-7427  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7430-7610  environment preflight  The checks of an environment and the verdict
-#     7613-7677  report                 Printed reports and --list
-#     7680-7759  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7762-7879  command                The command line
+#     6636-6833  scoring                Grading completions, and the findings of all checks
+#     6836-7179  preflight              The checks of a reward and the verdict
+#     7182-7340  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7343-7437  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7440-7620  environment preflight  The checks of an environment and the verdict
+#     7623-7687  report                 Printed reports and --list
+#     7690-7769  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7772-7889  command                The command line
 
 import argparse
 import ast
@@ -429,7 +429,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -444,12 +444,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -562,7 +562,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(local: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Gather all processes' rows in the order of the batch; an error in one process is raised in all.
 
     Args:
@@ -572,9 +572,9 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
     if size == 1:
         if error:
             raise error
-        return mine
+        return local
     parts = [None] * size
-    torch.distributed.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (local, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -2578,8 +2578,8 @@ def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
-    return own[-1] if own else ""
+    places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
+    return places[-1] if places else ""
 
 
 # what TRL hands over besides the lists over the samples
@@ -2752,12 +2752,12 @@ class OwnState:
                 self.ours = self.enter(states_of_process())
                 if sys.stdout is self.ours["stdout"][0]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
-            mine = self.enter(states_of_thread())
+            of_thread = self.enter(states_of_thread())
         try:
             yield
         finally:
             with self.lock:
-                self.leave(states_of_thread(), mine)
+                self.leave(states_of_thread(), of_thread)
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
@@ -2992,14 +2992,14 @@ def forget_edited(folder: Path) -> None:
     SEEN[folder] = files
 
 
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
+def import_file(kind: str, spec: str, file: str):
+    """Import a user's file by its path, once unless it is edited; `kind` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
+    with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -3014,10 +3014,10 @@ def import_file(what: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
-            if what != "reward":
+            if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
     return module
@@ -3136,14 +3136,14 @@ def refuse_other_forms(spec: str, function) -> None:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
     owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
     known = not owners or {"completion", "completions"} & names
-    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
+    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -6686,7 +6686,15 @@ class Checks:
             self.find("gold", text, evidence, failed, "look at this row's reference")
 
     def payment(
-        self, line: dict, paid: list, gold: float, lowest: float, noun: str, advice: str, rows=PAYING_ROWS, own=()
+        self,
+        line: dict,
+        paid: list,
+        gold: float,
+        lowest: float,
+        noun: str,
+        advice: str,
+        rows=PAYING_ROWS,
+        gold_of_row=(),
     ) -> dict:
         """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
 
@@ -6696,12 +6704,12 @@ class Checks:
             gold: what gold is paid on average.
             lowest: the lowest score seen; it counts as nothing if gold is not above 0.
             rows: share of the rows that may be paid too much before the check fails.
-            own: {row's number: what its own gold is paid}, instead of `gold` if above nothing.
+            gold_of_row: {row's number: what its own gold is paid}, instead of `gold` if above nothing.
         """
         floor, allowed, summary = 0.0 if gold > 1e-9 else min(0.0, gold, lowest), line["allowed"], line["what"]
         if not paid or gold - floor < 1e-9:
             return line | {"share": None, "worst": None, "paying_rows": 0, "status": "n/a"}
-        tops = {number: top for number, top in dict(own).items() if top is not None and top - floor > 1e-9}
+        tops = {number: top for number, top in dict(gold_of_row).items() if top is not None and top - floor > 1e-9}
         tops = [tops.get(one.row["number"], gold) for _, one in paid]
         shares = [((score - floor) / (top - floor), one) for (score, one), top in zip(paid, tops, strict=True)]
         shares.sort(key=lambda pair: pair[0])
@@ -7038,7 +7046,9 @@ class Preflight(Checks):
             if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
                 advice += ", or --profile format if the reward pays for the form alone"
             line["completions"] = len(results)
-            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice, own=own_totals))
+            self.report["probes"].append(
+                self.payment(line, paid[name], gold, lowest, "score", advice, gold_of_row=own_totals)
+            )
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
@@ -7053,7 +7063,7 @@ class Preflight(Checks):
         An empty completion precedes each text, as it must not get what an earlier one left behind.
         """
         mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
-        pairs = [(g.row, text) for g, own in zip(golds, mixed, strict=False) for text in ("", own)]
+        pairs = [(g.row, text) for g, mixed_text in zip(golds, mixed, strict=False) for text in ("", mixed_text)]
         graded, held = [], []  # bytes after each batch
         for order in (pairs, pairs, pairs[::-1]):
             graded.append(self.grader.grade(order))

@@ -41,59 +41,59 @@ failed, 128 + n stopped by signal n.
 #       166-177  python source     Parses Python source in a process with threads
 #       180-277  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       280-330  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       333-527  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       530-769  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       772-816  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      819-1235  user scripts      A user's Python script or notebook, read from its source
-#     1238-1290  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1293-1535  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1538-1659  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1662-1925  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1928-2057  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2060-2201  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2204-2555  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2558-2668  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2671-2762  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2765-2796  prompts           Load training and held-out prompts as token ids
-#     2799-2816  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2819-2917  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2920-3149  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3152-3226  extracts          Extract from a Python file what some of its names need
-#     3229-3467  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3470-3748  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3751-4071  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     4074-4213  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4216-4438  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4441-4567  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4570-4887  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4890-5067  conversations     Conversations with environments: their record, limits, and calls of the …
-#     5070-5205  play              Play a policy's conversations with environments; each turn samples all open …
-#     5208-5366  play setup        Set up and score conversations, for all programs that take --environment
-#     5369-5401  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5404-5478  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5481-5489  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5492-5523  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5526-5529  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5532-5538  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5541-5621  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5624-5669  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5672-5791  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5794-6088  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6091-6174  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     6177-6202  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6205-6395  memory            The memory that a run will need, from the shape of its networks
-#     6398-6405  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6408-6538  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     6541-7013  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     7016-7202  data              Rows and a model's files as verl reads them
-#     7205-7441  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
-#     7444-7809  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     7812-8141  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     8144-8512  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     8515-8826  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     8829-9103  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     9106-9328  export            --export: a job as four files that need neither this script nor its bundle
-#     9331-9377  command           The command line
+#       333-530  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       533-772  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       775-819  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      822-1238  user scripts      A user's Python script or notebook, read from its source
+#     1241-1293  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1296-1538  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1541-1662  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1665-1928  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1931-2060  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2063-2204  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2207-2558  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2561-2671  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2674-2765  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2768-2799  prompts           Load training and held-out prompts as token ids
+#     2802-2819  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2822-2920  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2923-3152  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     3155-3229  extracts          Extract from a Python file what some of its names need
+#     3232-3470  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3473-3751  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3754-4074  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     4077-4216  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4219-4441  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4444-4570  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4573-4890  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4893-5070  conversations     Conversations with environments: their record, limits, and calls of the …
+#     5073-5208  play              Play a policy's conversations with environments; each turn samples all open …
+#     5211-5369  play setup        Set up and score conversations, for all programs that take --environment
+#     5372-5404  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5407-5481  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5484-5492  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5495-5526  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5529-5532  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5535-5541  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5544-5624  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5627-5672  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5675-5794  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5797-6091  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6094-6179  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     6182-6207  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6210-6400  memory            The memory that a run will need, from the shape of its networks
+#     6403-6410  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6413-6543  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     6546-7024  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     7027-7213  data              Rows and a model's files as verl reads them
+#     7216-7452  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
+#     7455-7820  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     7823-8152  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     8155-8528  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     8531-8842  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     8845-9119  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     9122-9344  export            --export: a job as four files that need neither this script nor its bundle
+#     9347-9393  command           The command line
 
 import argparse
 import ast
@@ -471,7 +471,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -486,12 +486,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -514,11 +514,14 @@ def check_units(settings: dict, words: list[str]) -> None:
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
     updates = settings.get(passes, 1) * settings.get("minibatches", 1) if "minibatches" in settings else 1
     for name in sorted(OPTIMIZER_STEPS & values.keys() - settings.keys()):
-        own = own_name(name, settings)
+        own_key = own_name(name, settings)
         got = f"got --{name} {values[name]}, in optimizer steps"
         many = f"{passes} {settings.get(passes)} x minibatches {settings.get('minibatches')} of them"
         share = max(1, int(values[name]) // updates) if values[name].isdigit() else "N"
-        need(updates == 1 or not own, f"{got}; expected --{own}, whose steps are {many} each; try --{own} {share}")
+        need(
+            updates == 1 or not own_key,
+            f"{got}; expected --{own_key}, whose steps are {many} each; try --{own_key} {share}",
+        )
     ours = settings.get("loss") == "cispo"
     others = {"epsilon", "epsilon_high"} if ours else {"clip_eps_low", "clip_eps_high"}
     mixed = sorted(others & values.keys()) if "cispo" in (settings.get("loss"), settings.get("loss_type")) else []
@@ -1096,15 +1099,15 @@ class PythonSource:
         """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
         around = [*self.blocks(made), *(self.blocks(use) if use else [])]
         pairs = [(item, call) for call, items in self.updates(made).items() for item in items]
-        found = [replace(item, is_sure=item.is_sure and self.is_sure(call, around)) for item, call in pairs]
+        arguments = [replace(item, is_sure=item.is_sure and self.is_sure(call, around)) for item, call in pairs]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
                 is_sure, place = self.is_sure(target, around), self.span(statement)
-                found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
-        return sorted(found, key=lambda change: change.start)
+                arguments.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
+        return sorted(arguments, key=lambda change: change.start)
 
     def updates(self, made: ast.expr) -> dict[ast.Call, list[Argument]]:
         """The items of each `d.update(…)` on the object that an expression makes, where all of them are seen."""
@@ -3277,8 +3280,8 @@ def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
-    return own[-1] if own else ""
+    places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
+    return places[-1] if places else ""
 
 
 # what TRL hands over besides the lists over the samples
@@ -3451,12 +3454,12 @@ class OwnState:
                 self.ours = self.enter(states_of_process())
                 if sys.stdout is self.ours["stdout"][0]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
-            mine = self.enter(states_of_thread())
+            of_thread = self.enter(states_of_thread())
         try:
             yield
         finally:
             with self.lock:
-                self.leave(states_of_thread(), mine)
+                self.leave(states_of_thread(), of_thread)
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
@@ -3577,14 +3580,14 @@ def forget_edited(folder: Path) -> None:
     SEEN[folder] = files
 
 
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
+def import_file(kind: str, spec: str, file: str):
+    """Import a user's file by its path, once unless it is edited; `kind` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
+    with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -3599,10 +3602,10 @@ def import_file(what: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
-            if what != "reward":
+            if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
     return module
@@ -3721,14 +3724,14 @@ def refuse_other_forms(spec: str, function) -> None:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
     owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
     known = not owners or {"completion", "completions"} & names
-    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
+    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -6130,9 +6133,11 @@ class OwnFunction:
 
     def __call__(self, **known):
         """The result of the function, which gets copies: what it changes in place is read again afterwards."""
-        own = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in known.items() if name in self.names}
+        copies = {
+            name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in known.items() if name in self.names
+        }
         try:
-            result = self.function(**own)
+            result = self.function(**copies)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             code = getattr(inspect.unwrap(self.function), "__code__", None)
@@ -6833,10 +6838,16 @@ class TrlFile:
 
     def replaced(self) -> list[str]:
         """Notes on the methods that the file's own trainer and its bases in the file replace or add."""
-        names, own = [self.used], self.source.definitions
+        names, definitions = [self.used], self.source.definitions
         for name in names:
-            names += [x for x in self.source.bases(own.get(name)) if x not in names]
-        places = [(x, own[n].name) for n in names if n in own for x in own[n].body if isinstance(x, FUNCTIONS)]
+            names += [x for x in self.source.bases(definitions.get(name)) if x not in names]
+        places = [
+            (x, definitions[n].name)
+            for n in names
+            if n in definitions
+            for x in definitions[n].body
+            if isinstance(x, FUNCTIONS)
+        ]
         return [f"line {x.lineno}: {owner} has its own `{x.name}`, which has no equivalent here" for x, owner in places]
 
     def model(self) -> tuple[str | None, dict]:
@@ -6887,8 +6898,8 @@ class TrlFile:
         need(given is not None, f"got {self.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
         node = self.source.resolved(given)
         functions = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
-        own = [item for item in self.source.tree.body if not isinstance(item, ast.Import | ast.ImportFrom)]
-        tops = {name for item in own for name in bound_names(item)}
+        definitions = [item for item in self.source.tree.body if not isinstance(item, ast.Import | ast.ImportFrom)]
+        tops = {name for item in definitions for name in bound_names(item)}
         names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in tops]
         got = f"got reward_funcs {', '.join(map(ast.unparse, functions))} in {self.file}"
         got += "; expected functions of that file; try --reward FILE.py:function for each"
@@ -6929,11 +6940,11 @@ def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     config, lora = file.literals(file.config), file.lora(given.lora_rank is not None)
     values, names = trl_defaults("GRPOConfig") | config, {*config}
     values = {name: value for name, value in values.items() if name in config or name not in ONLY_GIVEN}
-    own = file.literals(lora) if lora else {}
-    values |= {f"LoraConfig.{name}": value for name, value in ((PEFT_DEFAULTS if lora else {}) | own).items()}
+    lora_settings = file.literals(lora) if lora else {}
+    values |= {f"LoraConfig.{name}": value for name, value in ((PEFT_DEFAULTS if lora else {}) | lora_settings).items()}
     rest = {f"GRPOTrainer.{name}": ast.unparse(node)[:60] for name, node in file.trainer.items() if name not in READ}
     values |= rest
-    names |= {*rest, *(f"LoraConfig.{name}" for name in own)}
+    names |= {*rest, *(f"LoraConfig.{name}" for name in lora_settings)}
     values["model"], loading = file.model()
     values |= {"model_init_kwargs": loading} if loading else {}  # GRPOConfig's are for a model by name
     names |= {"model_init_kwargs"} if loading else set()
@@ -7580,10 +7591,10 @@ def token_reward_manager(job: dict):
             width = item.batch["responses"].shape[-1]
             length = int(item.batch["attention_mask"][-width:].sum())
             ids = item.batch["responses"][:length].tolist()
-            told = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
+            scored = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
             missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            score = told["score"] - missing - overlong_penalty(length, self.limit, self.share)
-            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": told}
+            score = scored["score"] - missing - overlong_penalty(length, self.limit, self.share)
+            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": scored}
 
     return TokenRewardManager
 
@@ -7697,12 +7708,12 @@ class Player:
     """
 
     def __init__(self, job: dict, tokenizer, end_ids: list[int], template: dict | None = None):
-        told = job["environment"]
-        environments = load_environments(told["file"])
+        environment = job["environment"]
+        environments = load_environments(environment["file"])
         for kind in environments.kinds.values():
-            kind.tools = told["tools"][kind.name]
+            kind.tools = environment["tools"][kind.name]
         bridge = TurnBridge(copy.deepcopy(tokenizer), end_ids, template)  # verl goes on using its own
-        self.setup = PlaySetup(environments, bridge, told["form"], PlayLimits(**told["limits"]))
+        self.setup = PlaySetup(environments, bridge, environment["form"], PlayLimits(**environment["limits"]))
         self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
         self.columns = job["columns"]
         self.beginning = Gathering(lambda rows: begin(rows, self.setup), "begin")
@@ -8157,8 +8168,8 @@ job = module["JOB"]
 if environment := job.job_settings(module["HERE"])["environment"]:
     job.load_environments(environment["file"])
 print("\nLOADED", flush=True)
-found = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
-print("\nTRIAL " + json.dumps(found))
+tried = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
+print("\nTRIAL " + json.dumps(tried))
 '''
 JOB_TRIAL_SECONDS = 300
 TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
@@ -8260,14 +8271,19 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     shutil.copyfile(__file__, folder / "verl_train.py")
     for old in [*folder.glob("rewards_*"), *folder.glob("own_*"), folder / "environment"]:
         shutil.rmtree(old, ignore_errors=True)
-    places, own = {}, {kind: spec for kind, spec in (functions or {}).items() if is_own(spec)}
+    places, own_functions = {}, {kind: spec for kind, spec in (functions or {}).items() if is_own(spec)}
     for spec in specs:
         load_rewards(spec)  # its errors are best told here
         places.setdefault(file_of(spec).parent, f"rewards_{len(places)}")
     job = {"columns": columns, "reward_limits": (), "error_file": "", "environment": None} | limits
     job["rewards"] = [copied(folder, places[file_of(spec).parent], spec, ship) for spec in specs]
-    job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own.items()}
-    needed = {"verl_reward": True, "verl_hooks": True, OWN_LOSS_MODULE: "loss" in own, "verl_environment": environment}
+    job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own_functions.items()}
+    needed = {
+        "verl_reward": True,
+        "verl_hooks": True,
+        OWN_LOSS_MODULE: "loss" in own_functions,
+        "verl_environment": environment,
+    }
     if environment:
         file = copied(folder, "environment", environment["file"], ship)
         job["environment"] = environment | {"file": file}
@@ -8817,8 +8833,8 @@ def check_written(config: Config) -> int:
         if composed is not None:
             # what does not begin to be a configuration is told alone
             more = missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
-            told = [f"got no {o.key.lstrip('+')};" for o in overrides if o not in rest]  # refused above
-            findings += [text for text in more if not any(key in text for key in told)]
+            known = [f"got no {o.key.lstrip('+')};" for o in overrides if o not in rest]  # refused above
+            findings += [text for text in more if not any(key in text for key in known)]
             if not findings:
                 read, rows, of_data = written_rows(composed)
                 tried, of_reward = tried_reward(composed, rows)

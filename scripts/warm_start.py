@@ -44,54 +44,54 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #       154-165  python source     Parses Python source in a process with threads
 #       168-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       274-324  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       327-521  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       524-740  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      743-1129  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1132-1202  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1205-1447  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1450-1571  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1574-1842  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1845-1974  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1977-2118  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2121-2472  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2475-2685  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2688-2773  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2776-2860  prompts           Load training and held-out prompts as token ids
-#     2863-2939  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2942-2997  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     3000-3232  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3235-3513  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3516-3836  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3839-3894  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3897-4109  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4112-4212  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4215-4281  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4284-4394  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4397-4542  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4545-4799  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4802-5007  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5010-5130  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5133-5344  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5347-5429  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5432-5672  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5675-5812  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5815-6007  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6010-6197  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6200-6206  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6209-6289  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6292-6338  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6341-6359  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6362-6635  memory            The memory that a run will need, from the shape of its networks
-#     6638-6841  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6844-7004  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7007-7034  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7037-7043  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7046-7163  settings          Settings of the warm start, and contradictions between them
-#     7166-7293  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     7296-7453  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7456-7659  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7662-7790  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7793-8025  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#       327-524  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       527-743  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      746-1132  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1135-1205  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1208-1450  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1453-1574  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1577-1845  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1848-1977  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1980-2121  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2124-2475  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2478-2688  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2691-2776  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2779-2863  prompts           Load training and held-out prompts as token ids
+#     2866-2942  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2945-3000  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     3003-3235  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3238-3516  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3519-3839  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3842-3897  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3900-4112  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4115-4215  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4218-4284  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4287-4397  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4400-4545  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4548-4802  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4805-5010  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5013-5133  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5136-5347  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5350-5432  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5435-5675  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5678-5815  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5818-6010  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6013-6200  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6203-6209  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6212-6292  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6295-6341  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6344-6362  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6365-6638  memory            The memory that a run will need, from the shape of its networks
+#     6641-6844  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6847-7007  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7010-7037  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7040-7046  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7049-7166  settings          Settings of the warm start, and contradictions between them
+#     7169-7296  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     7299-7456  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7459-7662  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7665-7793  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7796-8028  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -465,7 +465,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -480,12 +480,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -508,11 +508,14 @@ def check_units(settings: dict, words: list[str]) -> None:
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
     updates = settings.get(passes, 1) * settings.get("minibatches", 1) if "minibatches" in settings else 1
     for name in sorted(OPTIMIZER_STEPS & values.keys() - settings.keys()):
-        own = own_name(name, settings)
+        own_key = own_name(name, settings)
         got = f"got --{name} {values[name]}, in optimizer steps"
         many = f"{passes} {settings.get(passes)} x minibatches {settings.get('minibatches')} of them"
         share = max(1, int(values[name]) // updates) if values[name].isdigit() else "N"
-        need(updates == 1 or not own, f"{got}; expected --{own}, whose steps are {many} each; try --{own} {share}")
+        need(
+            updates == 1 or not own_key,
+            f"{got}; expected --{own_key}, whose steps are {many} each; try --{own_key} {share}",
+        )
     ours = settings.get("loss") == "cispo"
     others = {"epsilon", "epsilon_high"} if ours else {"clip_eps_low", "clip_eps_high"}
     mixed = sorted(others & values.keys()) if "cispo" in (settings.get("loss"), settings.get("loss_type")) else []
@@ -810,7 +813,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(local: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Gather all processes' rows in the order of the batch; an error in one process is raised in all.
 
     Args:
@@ -820,9 +823,9 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
     if size == 1:
         if error:
             raise error
-        return mine
+        return local
     parts = [None] * size
-    torch.distributed.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (local, error))
     for _, failure in parts:
         if failure:
             raise failure
@@ -3042,8 +3045,8 @@ def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
-    return own[-1] if own else ""
+    places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
+    return places[-1] if places else ""
 
 
 # what TRL hands over besides the lists over the samples
@@ -3216,12 +3219,12 @@ class OwnState:
                 self.ours = self.enter(states_of_process())
                 if sys.stdout is self.ours["stdout"][0]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
-            mine = self.enter(states_of_thread())
+            of_thread = self.enter(states_of_thread())
         try:
             yield
         finally:
             with self.lock:
-                self.leave(states_of_thread(), mine)
+                self.leave(states_of_thread(), of_thread)
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
@@ -3342,14 +3345,14 @@ def forget_edited(folder: Path) -> None:
     SEEN[folder] = files
 
 
-def import_file(what: str, spec: str, file: str):
-    """Import a user's file by its path, once unless it is edited; `what` and `spec` name it in error messages.
+def import_file(kind: str, spec: str, file: str):
+    """Import a user's file by its path, once unless it is edited; `kind` and `spec` name it in error messages.
 
     Other processes can import it by its name, as `multiprocessing` does. If a reward changes the process, such as its
     working folder, only rewards see the change.
     """
     path = Path(file).resolve()
-    with REWARD_STATE.swapped() if what == "reward" else prints_aside():
+    with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
         name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
@@ -3364,10 +3367,10 @@ def import_file(what: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
-            if what != "reward":
+            if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
     return module
@@ -3486,14 +3489,14 @@ def refuse_other_forms(spec: str, function) -> None:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
-    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
-    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
     owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
     known = not owners or {"completion", "completions"} & names
-    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
+    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -6928,25 +6931,25 @@ CHANGED = {
 
 def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
-    found = {name: ("", number) for name, number in versions().items()}
+    versions_of = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
         texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
         texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
             with open(file, "rb") as f:
-                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
-    return found
+                versions_of[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
+    return versions_of
 
 
 def warn_of_changes(config: BaseConfig) -> None:
     """Warn of each dependency that has changed since the run was last started."""
     path = Path(config.output_dir) / "versions.json"
     saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for what, (name, value) in dependencies(config).items():
-        if saved.get(what, value) != value:
+    for dependency, (name, value) in dependencies(config).items():
+        if saved.get(dependency, value) != value:
             effect = CHANGED.get(name, "earlier steps ran with another one, so figures may not be comparable")
-            say(f"warning: got --resume with a changed {what}: {effect}")
+            say(f"warning: got --resume with a changed {dependency}: {effect}")
 
 
 def check_folder(config: BaseConfig) -> bool:
@@ -6999,7 +7002,7 @@ def versions() -> dict:
 def write_settings(config: BaseConfig) -> None:
     """Write config.json, and versions.json with the dependencies, once all else is known to be in order."""
     if world()[0] == 0:
-        used = {what: value for what, (_, value) in dependencies(config).items()}
+        used = {dependency: value for dependency, (_, value) in dependencies(config).items()}
         write_text(Path(config.output_dir) / "versions.json", json.dumps(used, indent=1))
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))
 

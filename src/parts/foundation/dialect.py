@@ -143,7 +143,7 @@ def own_name(name: str, names) -> str:
     """A program's own name for a setting, given its setting names; "" if it has none of the same meaning and unit."""
     if name in names or relation(name, names, {}):
         return name if name in names else ""
-    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+    return next((alias for group in SYNONYMS if name in group for alias in group if alias in names), "")
 
 
 def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
@@ -158,12 +158,12 @@ def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
     translated, first, values = [], {}, flag_values(words)
     for word in words:
         given = flag_name(word)
-        own = own_name(given, names) if given else ""
-        if own and given in values:
-            before = first.setdefault(own, given)
+        own_key = own_name(given, names) if given else ""
+        if own_key and given in values:
+            before = first.setdefault(own_key, given)
             both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
-            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
-        translated.append(f"--{own}{word[2 + len(given) :]}" if own else word)
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own_key}")
+        translated.append(f"--{own_key}{word[2 + len(given) :]}" if own_key else word)
     if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
         translated.append(f"--clip_eps_high={values['epsilon']}")
     return translated
@@ -186,11 +186,14 @@ def check_units(settings: dict, words: list[str]) -> None:
     passes = "ppo_epochs" if "ppo_epochs" in settings else "epochs"
     updates = settings.get(passes, 1) * settings.get("minibatches", 1) if "minibatches" in settings else 1
     for name in sorted(OPTIMIZER_STEPS & values.keys() - settings.keys()):
-        own = own_name(name, settings)
+        own_key = own_name(name, settings)
         got = f"got --{name} {values[name]}, in optimizer steps"
         many = f"{passes} {settings.get(passes)} x minibatches {settings.get('minibatches')} of them"
         share = max(1, int(values[name]) // updates) if values[name].isdigit() else "N"
-        need(updates == 1 or not own, f"{got}; expected --{own}, whose steps are {many} each; try --{own} {share}")
+        need(
+            updates == 1 or not own_key,
+            f"{got}; expected --{own_key}, whose steps are {many} each; try --{own_key} {share}",
+        )
     ours = settings.get("loss") == "cispo"
     others = {"epsilon", "epsilon_high"} if ours else {"clip_eps_low", "clip_eps_high"}
     mixed = sorted(others & values.keys()) if "cispo" in (settings.get("loss"), settings.get("loss_type")) else []

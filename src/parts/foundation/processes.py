@@ -102,7 +102,7 @@ def dealt(sizes: list[int], kinds: list, processes: int, slack: float = 0.05) ->
         bundles += [sorted(by_size[::2]), sorted(by_size[1::2])]
 
 
-def gather_rows(mine: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
+def gather_rows(local: list, error: BaseException | None = None, shares: list[list[int]] | None = None) -> list:
     """Gather all processes' rows in the order of the batch; an error in one process is raised in all.
 
     Args:
@@ -112,9 +112,9 @@ def gather_rows(mine: list, error: BaseException | None = None, shares: list[lis
     if size == 1:
         if error:
             raise error
-        return mine
+        return local
     parts = [None] * size
-    torch.distributed.all_gather_object(parts, (mine, error))
+    torch.distributed.all_gather_object(parts, (local, error))
     for _, failure in parts:
         if failure:
             raise failure

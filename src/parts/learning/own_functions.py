@@ -51,9 +51,11 @@ class OwnFunction:
 
     def __call__(self, **known):
         """The result of the function, which gets copies: what it changes in place is read again afterwards."""
-        own = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in known.items() if name in self.names}
+        copies = {
+            name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in known.items() if name in self.names
+        }
         try:
-            result = self.function(**own)
+            result = self.function(**copies)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             code = getattr(inspect.unwrap(self.function), "__code__", None)

@@ -101,25 +101,25 @@ CHANGED = {
 
 def dependencies(config: BaseConfig) -> dict[str, tuple[str, str]]:
     """{package or file that a run's numbers depend on: (the setting that names it, version or hash)}."""
-    found = {name: ("", number) for name, number in versions().items()}
+    versions_of = {name: ("", number) for name, number in versions().items()}
     for name, value in dataclasses.asdict(config).items():
         texts = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str)]
         texts = [text for text in texts if Path(text).suffix and name != "metrics_file"]
         specs = [text.partition("*")[0].rpartition(":")[0] for text in texts]  # of FILE.py:function*weight
         for file in filter(os.path.isfile, texts + specs):
             with open(file, "rb") as f:
-                found[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
-    return found
+                versions_of[file] = name, "sha256 " + hashlib.file_digest(f, "sha256").hexdigest()[:16]
+    return versions_of
 
 
 def warn_of_changes(config: BaseConfig) -> None:
     """Warn of each dependency that has changed since the run was last started."""
     path = Path(config.output_dir) / "versions.json"
     saved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for what, (name, value) in dependencies(config).items():
-        if saved.get(what, value) != value:
+    for dependency, (name, value) in dependencies(config).items():
+        if saved.get(dependency, value) != value:
             effect = CHANGED.get(name, "earlier steps ran with another one, so figures may not be comparable")
-            say(f"warning: got --resume with a changed {what}: {effect}")
+            say(f"warning: got --resume with a changed {dependency}: {effect}")
 
 
 def check_folder(config: BaseConfig) -> bool:
@@ -172,6 +172,6 @@ def versions() -> dict:
 def write_settings(config: BaseConfig) -> None:
     """Write config.json, and versions.json with the dependencies, once all else is known to be in order."""
     if world()[0] == 0:
-        used = {what: value for what, (_, value) in dependencies(config).items()}
+        used = {dependency: value for dependency, (_, value) in dependencies(config).items()}
         write_text(Path(config.output_dir) / "versions.json", json.dumps(used, indent=1))
         write_text(Path(config.output_dir) / "config.json", json.dumps(dataclasses.asdict(config), indent=1))

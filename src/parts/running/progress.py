@@ -86,11 +86,11 @@ def forget_after(path: Path, step: int) -> None:
 def metric_names(text: str) -> dict[str, str]:
     """{name in the user's file: ours} of --metric_names; {} for all under our names."""
     pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
-    fine = all(own and equals and ours for own, equals, ours in pairs)
+    fine = all(user_name and equals and ours for user_name, equals, ours in pairs)
     need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
-    once = len({"step", *(own for own, _, _ in pairs)}) == 1 + len(pairs)
+    once = len({"step", *(user_name for user_name, _, _ in pairs)}) == 1 + len(pairs)
     need(once, f"got --metric_names {text}; expected each name once, and no 'step', which is there already")
-    return {own: ours for own, _, ours in pairs}
+    return {user_name: ours for user_name, _, ours in pairs}
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
@@ -100,8 +100,11 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
-        own = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
-        need(not own, f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own")
+        is_of_run = path.resolve() in [Path(config.output_dir, name).resolve() for name in (*WRITTEN, "config.json")]
+        need(
+            not is_of_run,
+            f"got --metrics_file {path}, a file of the run itself; expected another; try a name of your own",
+        )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -188,7 +191,7 @@ class RunLog:
             known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
             say(f"warning: --metric_names has {wrong}, written as null; {known}")
         if metrics:
-            chosen = {own: metrics.get(name) for own, name in self.names.items()} or metrics
+            chosen = {user_name: metrics.get(name) for user_name, name in self.names.items()} or metrics
             with path.open("a", encoding="utf-8") as f:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 

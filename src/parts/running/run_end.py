@@ -65,10 +65,10 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
 def run_summary(config: BaseConfig, state: dict) -> dict:
     """Steps, seed, folder and both held-out evaluations of a run's state, with the examples that changed first."""
     summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-    found = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
-    rows = list(zip(*(evaluation["examples"] for evaluation in found.values()), strict=True))
+    evaluations = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
+    rows = list(zip(*(evaluation["examples"] for evaluation in evaluations.values()), strict=True))
     rows.sort(key=lambda row: len(row) < 2 or row[0].get("completion") == row[1].get("completion"))
-    for (when, evaluation), examples in zip(found.items(), zip(*rows[:SHOWN], strict=True), strict=True):
+    for (when, evaluation), examples in zip(evaluations.items(), zip(*rows[:SHOWN], strict=True), strict=True):
         for key in HELD_OUT:
             value, *ends = (evaluation["metrics"].get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
             figures = {key: value, f"{key}_interval": None if None in ends else ends}

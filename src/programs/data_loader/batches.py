@@ -72,10 +72,10 @@ class PromptLoader:
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from the state of a loader with the same rows and seed; UserError for another state."""
-        own = self.state_dict()
-        fits = isinstance(state, dict) and state.keys() == own.keys()
+        current = self.state_dict()
+        fits = isinstance(state, dict) and state.keys() == current.keys()
         need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != own[name])
+        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != current[name])
         need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
         self.epoch, self.position = state["epoch"], state["position"]
 

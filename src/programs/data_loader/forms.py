@@ -72,13 +72,13 @@ class Shape:
         """The first of these fields that the row has and that is unused, or None."""
         return next((name for name in names if self.row.get(name) is not None and name not in self.used), None)
 
-    def take(self, names: Iterable[str], what: str):
-        """(Name, value) of the first of these fields, now used; BadRow, which says `what` was expected, if none is."""
+    def take(self, names: Iterable[str], expected: str):
+        """(Name, value) of the first of these fields, now used; BadRow, which says what was `expected`, if none is."""
         names = tuple(names)
         name = self.name(names)
         if name is None:
             if empty := [name for name in names if name in self.row and name not in self.used]:
-                raise BadRow(empty[0], "null or an empty cell", what)
+                raise BadRow(empty[0], "null or an empty cell", expected)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
             others = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
             objects = {key: cell for key, cell in others.items() if isinstance(cell, dict)}
@@ -86,7 +86,7 @@ class Shape:
             paths = [f"{key}.{inner[0]}" for key, inner in fields.items() if inner]
             path = "COLUMN, or =COLUMN.FIELD for a field of an object" if objects else "COLUMN"
             advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
-            raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
+            raise BadRow(names[0], f"the columns {present[:200]}", f"{expected}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
 
@@ -107,8 +107,8 @@ class Shape:
             raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
         self.set_prompt(value, name)
         if is_dialogue(value):
-            what = "prompts are dialogues in one text (User: … Assistant: …), read as one user turn"
-            self.notes.append(f"{what}; try a column `messages` that lists the turns")
+            dialogue = "prompts are dialogues in one text (User: … Assistant: …), read as one user turn"
+            self.notes.append(f"{dialogue}; try a column `messages` that lists the turns")
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
         if self.choices:
             message = self.out["prompt"][-1]

@@ -51,10 +51,10 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
         details = [result["detail"] for result in json.loads(done.stdout)["results"]]
     except (ValueError, KeyError):
         raise UserError(f"got --rescore, but the sandbox did not run: {done.stderr.strip()[-300:]}") from None
-    found = [re.search(r"=([-\d.e+ naif]*)=", detail) for detail in details]
-    for match, detail in zip(found, details, strict=True):
+    matches = [re.search(r"=([-\d.e+ naif]*)=", detail) for detail in details]
+    for match, detail in zip(matches, details, strict=True):
         need(match, f"got --rescore, but the reward failed in the sandbox: {detail[-300:]}")
-    return [[None if word in ("-", "nan") else float(word) for word in match[1].split()] for match in found]
+    return [[None if word in ("-", "nan") else float(word) for word in match[1].split()] for match in matches]
 
 
 def reward_code(run: LoggedRun, spec: str) -> tuple[str, str]:

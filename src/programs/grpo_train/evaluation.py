@@ -71,8 +71,8 @@ def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
 
 def heard(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
     """Rows as rewards see them, with their conversation, and the messages."""
-    seen, said = as_rewards_see(rows, conversations)
-    return [{**row, "talk": talk} for row, talk in zip(seen, conversations, strict=True)], said
+    seen, messages = as_rewards_see(rows, conversations)
+    return [{**row, "talk": conversation} for row, conversation in zip(seen, conversations, strict=True)], messages
 
 
 def brief(setup: PlaySetup, conversation: Conversation) -> Conversation:

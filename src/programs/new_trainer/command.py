@@ -94,9 +94,9 @@ def check_metric_names(source: str, given: dict) -> None:
     """Raise UserError for --metric_names that are not NAME=METRIC with a metric that the page logs at each update."""
     known = {*re.findall(r'"((?:reward|rollout|policy|value|kl|optim|time)/\w+)"', source)}
     for pair in filter(None, given.get("metric_names", "").replace(" ", ",").split(",")):
-        own, _, name = pair.partition("=")
+        user_name, _, name = pair.partition("=")
         fits = f"got --metric_names with {pair}; expected NAME=METRIC with one of {', '.join(sorted(known))}"
-        need(own and name in known, fits + suggest(name, [*known]))
+        need(user_name and name in known, fits + suggest(name, [*known]))
 
 
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
@@ -140,10 +140,10 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     source = page_text(args.kind)
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
-    own, made = settings_of(source), settings_of_changes(args.kind)
-    rest = in_own_words(rest, [*own, *made])
+    settings, made = settings_of(source), settings_of_changes(args.kind)
+    rest = in_own_words(rest, [*settings, *made])
     flags = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")]
-    brought = [made[flag] for flag in flags if flag in made and flag not in own]
+    brought = [made[flag] for flag in flags if flag in made and flag not in settings]
     changes = list(dict.fromkeys([*args.change, *brought]))
     for name in changes:
         source = with_change(source, args.kind, name)
@@ -151,8 +151,8 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
 
 
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
-    found = vars(parse_flags(page_parser(kind, source), words))
-    given = {name: value for name, value in found.items() if value is not None}
+    flags = vars(parse_flags(page_parser(kind, source), words))
+    given = {name: value for name, value in flags.items() if value is not None}
     check_settings(source, given)
     check_metric_names(source, given)
     return given
@@ -199,7 +199,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         return 0
     unread = {given[n]: dict(warn_unread(given[n], [(r["columns"], r["prompt"]) for r in rows[n]])) for n in rows}
     report |= {"unread": unread} if any(unread.values()) else {}
-    left_out = [*args.leave_out, *(check for own, check in OWN_CHECKS.items() if own in theirs)]
+    left_out = [*args.leave_out, *(check for name, check in OWN_CHECKS.items() if name in theirs)]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
     except UserError:

@@ -133,12 +133,12 @@ def one_name_each(nodes: list[ast.stmt]) -> list[ast.stmt]:
 
 def origins(nodes: list[ast.stmt]) -> dict[str, str]:
     """{name that statements bind: its import, or "" for another statement}; `import a.b` imports a."""
-    found = {}
+    origin_of = {}
     for node in one_name_each(nodes):
         is_module = isinstance(node, ast.Import) and not node.names[0].asname
         origin = ast.unparse(node) if isinstance(node, IMPORTS) else ""
-        found |= {name: f"import {name}" if is_module else origin for name in bound_names(node)}
-    return found
+        origin_of |= {name: f"import {name}" if is_module else origin for name in bound_names(node)}
+    return origin_of
 
 
 def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.stmt]]:
@@ -172,11 +172,11 @@ def imports_of(source: str) -> list[ast.stmt]:
 
 def with_imports(source: str, imports: list[ast.stmt]) -> str:
     """The page with further imports among its own; its line that must come before torch stays there."""
-    lines, own = source.splitlines(), imports_of(source)
-    start, end = own[0].lineno - 1, own[-1].end_lineno
-    covered = {number for node in own for number in range(node.lineno - 1, node.end_lineno)}
+    lines, imported = source.splitlines(), imports_of(source)
+    start, end = imported[0].lineno - 1, imported[-1].end_lineno
+    covered = {number for node in imported for number in range(node.lineno - 1, node.end_lineno)}
     between = [line for number, line in enumerate(lines[start:end], start) if line and number not in covered]
-    standard, _, others = import_blocks([*own, *imports]).partition("\n\n")
+    standard, _, others = import_blocks([*imported, *imports]).partition("\n\n")
     lines[start:end] = ["\n\n".join((standard, *between, others))]
     return "\n".join(lines) + "\n"
 
@@ -191,8 +191,8 @@ def with_text(source: str, flag: str, spec: str) -> str:
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
     if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
         return source
-    own, others = origins(ast.parse(source).body), origins(body)
-    both = sorted(x for x in own.keys() & others if not own[x] or own[x] != others[x])
+    of_page, others = origins(ast.parse(source).body), origins(body)
+    both = sorted(x for x in of_page.keys() & others if not of_page[x] or of_page[x] != others[x])
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
     source = with_imports(source, imports)
     return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)

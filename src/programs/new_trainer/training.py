@@ -88,9 +88,9 @@ def page_rows(flag: str, file: str, column: str) -> list[dict]:
     """Rows {"prompt", "columns"} of a file; UserError where a row has no prompt."""
     need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected rows with a column {column}")
     try:
-        found = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
-        need(found, f"got --{flag} {file} without rows; expected some with a column {column}")
-        return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in found]
+        placed = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
+        need(placed, f"got --{flag} {file} without rows; expected some with a column {column}")
+        return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in placed]
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None

@@ -47,17 +47,17 @@ def converse(
         count_seconds(timer, start, sampled)
         weights = score_weights(reward, values[0]) if values else {}
         played = zip(local_rows, talks, values, strict=True)
-        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in played]
+        return [conversation_sample(models, row, conversation, of_row, weights) for row, conversation, of_row in played]
 
     return shared_out(conversations, rows, noise)
 
 
-def conversation_sample(models: Models, row: dict, talk: Conversation, values: dict, weights: dict) -> dict:
+def conversation_sample(models: Models, row: dict, conversation: Conversation, values: dict, weights: dict) -> dict:
     """A conversation as a sample: the whole response, a mask of what was sampled, and its score."""
-    answers = [talk.response_ids[start:end] for start, end in talk.spans]
+    answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
     said = [visible_text(models.tokenizer, ids, models.eos_ids) for ids in answers]
     taken = ("prompt_ids", "response_ids", "response_mask", "rollout_logprobs", "ended_by", "turn_rewards", "messages")
-    return {name: getattr(talk, name) for name in taken} | {
+    return {name: getattr(conversation, name) for name in taken} | {
         "prompt": row["prompt"],
         "completion": "\n".join(said),  # what was sampled
         "answer_lengths": list(map(len, answers)),
@@ -65,9 +65,11 @@ def conversation_sample(models: Models, row: dict, talk: Conversation, values: d
         "rewards": values,
         "weights": weights,
         "score": sum(weights[name] * value for name, value in values.items() if value is not None),
-        "turn_ends": [end for _, end in talk.spans],
-        "pieces": pieces(models.tokenizer, talk),
-        "talk": dataclasses.replace(talk, kind=None, environment=None),  # for metrics; processes exchange samples
+        "turn_ends": [end for _, end in conversation.spans],
+        "pieces": pieces(models.tokenizer, conversation),
+        "talk": dataclasses.replace(
+            conversation, kind=None, environment=None
+        ),  # for metrics; processes exchange samples
     }
 
 

@@ -39,10 +39,10 @@ class Proof:
     def find(self, finding: str) -> None:
         self.findings.append(finding)
 
-    def skip(self, what: str, why: str) -> None:
+    def skip(self, figure: str, why: str) -> None:
         """Note what could not be measured, also as a sentence."""
-        self.not_measured.append(f"{what}: {why}")
-        self.say(f"{what} was not measured: {why}.")
+        self.not_measured.append(f"{figure}: {why}")
+        self.say(f"{figure} was not measured: {why}.")
 
 
 def parsed(path: Path) -> list[ast.stmt]:

@@ -248,13 +248,13 @@ def callable_of(module, name: str):
         return unfolded(function) if callable(function) else None
     make, of_method = unfolded(thing, thing.__init__), unfolded(functools.partial(function, None), function)
     try:
-        of_init, own = (inspect.signature(x).parameters for x in (make, of_method))
+        of_init, of_call = (inspect.signature(x).parameters for x in (make, of_method))
     except (TypeError, ValueError):
         return function
 
     def called(**given):
-        instance = make(**{x: given.pop(x) for x in of_init.keys() - own.keys() & {*given}})
+        instance = make(**{x: given.pop(x) for x in of_init.keys() - of_call.keys() & {*given}})
         return unfolded(functools.partial(function, instance), function)(**given)
 
-    called.__signature__ = inspect.Signature([*{**of_init, **own}.values()])
+    called.__signature__ = inspect.Signature([*{**of_init, **of_call}.values()])
     return called

@@ -51,13 +51,13 @@ def explained(key: str, glossary: dict[str, dict]) -> dict:
 
 def series_of(run: LoggedRun) -> dict[str, dict]:
     """{name: {"as": its name in the log, "points": {step: value}, "bad": steps where it is not finite}}."""
-    found = {}
+    series = {}
     for key in [*run.columns, *dict.fromkeys(key for key, _, _ in run.bad if key not in run.columns)]:
         name = our_name(key, run.dialect)
         bad = [step for other, step, _ in run.bad if other == key]
         if key not in HIDDEN:  # two of a log's metrics may have one common name
-            found[key if name in found else name] = {"as": key, "points": run.columns.get(key, {}), "bad": bad}
-    return found
+            series[key if name in series else name] = {"as": key, "points": run.columns.get(key, {}), "bad": bad}
+    return series
 
 
 def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:

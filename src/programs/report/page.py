@@ -39,9 +39,9 @@ def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     """The settings that not all runs share, with each run's value; what one lacks, or only writes logs, is last."""
     configs = [source.run.config for source in sources]
     names = [name for name in dict.fromkeys(name for config in configs for name in config) if name not in PLACES]
-    found = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
-    found = [(name, values) for name, values in found if len({*values}) > 1] if len(sources) > 1 else []
-    return sorted(found, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
+    settings = [(name, ["–" if name not in config else str(config[name]) for config in configs]) for name in names]
+    settings = [(name, values) for name, values in settings if len({*values}) > 1] if len(sources) > 1 else []
+    return sorted(settings, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
 
 
 def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:

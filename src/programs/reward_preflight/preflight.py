@@ -224,7 +224,9 @@ class Preflight(Checks):
             if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
                 advice += ", or --profile format if the reward pays for the form alone"
             line["completions"] = len(results)
-            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice, own=own_totals))
+            self.report["probes"].append(
+                self.payment(line, paid[name], gold, lowest, "score", advice, gold_of_row=own_totals)
+            )
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
@@ -239,7 +241,7 @@ class Preflight(Checks):
         An empty completion precedes each text, as it must not get what an earlier one left behind.
         """
         mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
-        pairs = [(g.row, text) for g, own in zip(golds, mixed, strict=False) for text in ("", own)]
+        pairs = [(g.row, text) for g, mixed_text in zip(golds, mixed, strict=False) for text in ("", mixed_text)]
         graded, held = [], []  # bytes after each batch
         for order in (pairs, pairs, pairs[::-1]):
             graded.append(self.grader.grade(order))

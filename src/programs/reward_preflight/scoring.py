@@ -60,7 +60,15 @@ class Checks:
             self.find("gold", text, evidence, failed, "look at this row's reference")
 
     def payment(
-        self, line: dict, paid: list, gold: float, lowest: float, noun: str, advice: str, rows=PAYING_ROWS, own=()
+        self,
+        line: dict,
+        paid: list,
+        gold: float,
+        lowest: float,
+        noun: str,
+        advice: str,
+        rows=PAYING_ROWS,
+        gold_of_row=(),
     ) -> dict:
         """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
 
@@ -70,12 +78,12 @@ class Checks:
             gold: what gold is paid on average.
             lowest: the lowest score seen; it counts as nothing if gold is not above 0.
             rows: share of the rows that may be paid too much before the check fails.
-            own: {row's number: what its own gold is paid}, instead of `gold` if above nothing.
+            gold_of_row: {row's number: what its own gold is paid}, instead of `gold` if above nothing.
         """
         floor, allowed, summary = 0.0 if gold > 1e-9 else min(0.0, gold, lowest), line["allowed"], line["what"]
         if not paid or gold - floor < 1e-9:
             return line | {"share": None, "worst": None, "paying_rows": 0, "status": "n/a"}
-        tops = {number: top for number, top in dict(own).items() if top is not None and top - floor > 1e-9}
+        tops = {number: top for number, top in dict(gold_of_row).items() if top is not None and top - floor > 1e-9}
         tops = [tops.get(one.row["number"], gold) for _, one in paid]
         shares = [((score - floor) / (top - floor), one) for (score, one), top in zip(paid, tops, strict=True)]
         shares.sort(key=lambda pair: pair[0])

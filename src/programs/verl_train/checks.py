@@ -326,8 +326,8 @@ def check_written(config: Config) -> int:
         if composed is not None:
             # what does not begin to be a configuration is told alone
             more = missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
-            told = [f"got no {o.key.lstrip('+')};" for o in overrides if o not in rest]  # refused above
-            findings += [text for text in more if not any(key in text for key in told)]
+            known = [f"got no {o.key.lstrip('+')};" for o in overrides if o not in rest]  # refused above
+            findings += [text for text in more if not any(key in text for key in known)]
             if not findings:
                 read, rows, of_data = written_rows(composed)
                 tried, of_reward = tried_reward(composed, rows)

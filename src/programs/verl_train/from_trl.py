@@ -309,10 +309,16 @@ class TrlFile:
 
     def replaced(self) -> list[str]:
         """Notes on the methods that the file's own trainer and its bases in the file replace or add."""
-        names, own = [self.used], self.source.definitions
+        names, definitions = [self.used], self.source.definitions
         for name in names:
-            names += [x for x in self.source.bases(own.get(name)) if x not in names]
-        places = [(x, own[n].name) for n in names if n in own for x in own[n].body if isinstance(x, FUNCTIONS)]
+            names += [x for x in self.source.bases(definitions.get(name)) if x not in names]
+        places = [
+            (x, definitions[n].name)
+            for n in names
+            if n in definitions
+            for x in definitions[n].body
+            if isinstance(x, FUNCTIONS)
+        ]
         return [f"line {x.lineno}: {owner} has its own `{x.name}`, which has no equivalent here" for x, owner in places]
 
     def model(self) -> tuple[str | None, dict]:
@@ -363,8 +369,8 @@ class TrlFile:
         need(given is not None, f"got {self.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
         node = self.source.resolved(given)
         functions = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
-        own = [item for item in self.source.tree.body if not isinstance(item, ast.Import | ast.ImportFrom)]
-        tops = {name for item in own for name in bound_names(item)}
+        definitions = [item for item in self.source.tree.body if not isinstance(item, ast.Import | ast.ImportFrom)]
+        tops = {name for item in definitions for name in bound_names(item)}
         names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in tops]
         got = f"got reward_funcs {', '.join(map(ast.unparse, functions))} in {self.file}"
         got += "; expected functions of that file; try --reward FILE.py:function for each"
@@ -405,11 +411,11 @@ def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     config, lora = file.literals(file.config), file.lora(given.lora_rank is not None)
     values, names = trl_defaults("GRPOConfig") | config, {*config}
     values = {name: value for name, value in values.items() if name in config or name not in ONLY_GIVEN}
-    own = file.literals(lora) if lora else {}
-    values |= {f"LoraConfig.{name}": value for name, value in ((PEFT_DEFAULTS if lora else {}) | own).items()}
+    lora_settings = file.literals(lora) if lora else {}
+    values |= {f"LoraConfig.{name}": value for name, value in ((PEFT_DEFAULTS if lora else {}) | lora_settings).items()}
     rest = {f"GRPOTrainer.{name}": ast.unparse(node)[:60] for name, node in file.trainer.items() if name not in READ}
     values |= rest
-    names |= {*rest, *(f"LoraConfig.{name}" for name in own)}
+    names |= {*rest, *(f"LoraConfig.{name}" for name in lora_settings)}
     values["model"], loading = file.model()
     values |= {"model_init_kwargs": loading} if loading else {}  # GRPOConfig's are for a model by name
     names |= {"model_init_kwargs"} if loading else set()

@@ -135,14 +135,19 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     shutil.copyfile(__file__, folder / "verl_train.py")
     for old in [*folder.glob("rewards_*"), *folder.glob("own_*"), folder / "environment"]:
         shutil.rmtree(old, ignore_errors=True)
-    places, own = {}, {kind: spec for kind, spec in (functions or {}).items() if is_own(spec)}
+    places, own_functions = {}, {kind: spec for kind, spec in (functions or {}).items() if is_own(spec)}
     for spec in specs:
         load_rewards(spec)  # its errors are best told here
         places.setdefault(file_of(spec).parent, f"rewards_{len(places)}")
     job = {"columns": columns, "reward_limits": (), "error_file": "", "environment": None} | limits
     job["rewards"] = [copied(folder, places[file_of(spec).parent], spec, ship) for spec in specs]
-    job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own.items()}
-    needed = {"verl_reward": True, "verl_hooks": True, OWN_LOSS_MODULE: "loss" in own, "verl_environment": environment}
+    job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own_functions.items()}
+    needed = {
+        "verl_reward": True,
+        "verl_hooks": True,
+        OWN_LOSS_MODULE: "loss" in own_functions,
+        "verl_environment": environment,
+    }
     if environment:
         file = copied(folder, "environment", environment["file"], ship)
         job["environment"] = environment | {"file": file}

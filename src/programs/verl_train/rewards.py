@@ -165,10 +165,10 @@ def token_reward_manager(job: dict):
             width = item.batch["responses"].shape[-1]
             length = int(item.batch["attention_mask"][-width:].sum())
             ids = item.batch["responses"][:length].tolist()
-            told = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
+            scored = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
             missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            score = told["score"] - missing - overlong_penalty(length, self.limit, self.share)
-            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": told}
+            score = scored["score"] - missing - overlong_penalty(length, self.limit, self.share)
+            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": scored}
 
     return TokenRewardManager
 
@@ -282,12 +282,12 @@ class Player:
     """
 
     def __init__(self, job: dict, tokenizer, end_ids: list[int], template: dict | None = None):
-        told = job["environment"]
-        environments = load_environments(told["file"])
+        environment = job["environment"]
+        environments = load_environments(environment["file"])
         for kind in environments.kinds.values():
-            kind.tools = told["tools"][kind.name]
+            kind.tools = environment["tools"][kind.name]
         bridge = TurnBridge(copy.deepcopy(tokenizer), end_ids, template)  # verl goes on using its own
-        self.setup = PlaySetup(environments, bridge, told["form"], PlayLimits(**told["limits"]))
+        self.setup = PlaySetup(environments, bridge, environment["form"], PlayLimits(**environment["limits"]))
         self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
         self.columns = job["columns"]
         self.beginning = Gathering(lambda rows: begin(rows, self.setup), "begin")

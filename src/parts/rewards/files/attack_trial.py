@@ -46,9 +46,9 @@ for mark in marks:
     mark.write_text("kept", encoding="utf-8")
     mark.chmod(0o666)
 with socket.create_server(("127.0.0.1", 0)) as server:
-    port, own = str(server.getsockname()[1]), f"attack{os.getpid()}"
+    port, process_name = str(server.getsockname()[1]), f"attack{os.getpid()}"
     codes = [c.replace("@MARK@", str(m)).replace("@PORT@", port) for c, m in zip(programs, marks, strict=True)]
-    codes = [f"```python\n{code.replace('@NAME@', own)}\n```" if code else "" for code in codes]
+    codes = [f"```python\n{code.replace('@NAME@', process_name)}\n```" if code else "" for code in codes]
     scores = scores_of(getattr(module, name), row, codes)
     server.setblocking(False)
     time.sleep(0.1)
@@ -57,7 +57,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
         harm.append("a server was reached")
     except BlockingIOError:
         pass
-harm += [f"process {pid} runs on" for pid in processes(own)]
+harm += [f"process {pid} runs on" for pid in processes(process_name)]
 harm += ["a file outside was changed" for m in marks if not m.exists() or m.read_text() != "kept"]
 harm += ["a file was left outside" for m in marks if Path(f"{m}.left").exists()]
 walls = getattr(getattr(module, "run_many", None), "__globals__", {}).get("DEFAULT")

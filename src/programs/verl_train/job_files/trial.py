@@ -11,5 +11,5 @@ job = module["JOB"]
 if environment := job.job_settings(module["HERE"])["environment"]:
     job.load_environments(environment["file"])
 print("\nLOADED", flush=True)
-found = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
-print("\nTRIAL " + json.dumps(found))
+tried = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
+print("\nTRIAL " + json.dumps(tried))
