@@ -116,8 +116,7 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
     """
     for args in [function.args for function in reward_functions(source) if not function.args.kwarg]:
         end = max(source.span(part)[1] for part in ast.iter_child_nodes(args))
-        if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
-            report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
+        report.insert(end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
     for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
         module = source.imports.get(name, ("", "", None))[0]
         if module and module.split(".")[0] not in LIBRARIES:
