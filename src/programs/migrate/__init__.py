@@ -20,15 +20,4 @@ Deliberately left out: main modules of verl's recipes, which are named but not c
 Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
-ROOMS = (
-    "tables",
-    "edits",
-    "job_files",
-    "trl_settings",
-    "trainer_parts",
-    "added_class",
-    "trl_script",
-    "verl_run",
-    "trial",
-    "command",
-)
+ROOMS = ("tables", "edits", "job_files", "trl_settings", "trainer_parts", "trl_script", "verl_run", "trial", "command")

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
-from programs.migrate.added_class import insert_class
 from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, edit_arguments, edit_call
 from programs.migrate.tables import BASE, NAMES, changes, end_of, gone_entry, newest, numbers, since_of, value_at
-from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
+from programs.migrate.trainer_parts import insert_class, mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_settings import (
     CONFIGS,
     NO_CALLS,
@@ -128,11 +127,13 @@ class TrlMigration:
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
         if (rows := old_rows(run, takes_text, call)) and UNSURE in rows[0]:
             why = f"set in a branch, or changed later: {rows[1].why}"
-            report.refuse(source.place(call), rows[1].name, why, "a trainer for each value, then migrate.py again")
+            name = re.search(rf"(\w+){re.escape(UNSURE)}", rows[0])[1]
+            report.refuse(source.place(call), name, why, "a trainer for each value, then migrate.py again")
             rows = None
         elif rows and run.unseen and (limit := prompt_limit(run)[0]) and not run.has("max_prompt_length"):
             why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-            nearest = f"your number for the {limit} of the class" + ", and for longest" * ("longest" in rows[0])
+            also = ", and for longest" * (rows[1].why == RULES["cut_rows"]["why"])
+            nearest = f"your number for the {limit} of the class{also}"
             report.refuse(source.place(call), "max_prompt_length", why, nearest)
         if methods := [rows] * bool(rows) + old_methods(run):
             insert_class(run, call, methods, self.classes, report)

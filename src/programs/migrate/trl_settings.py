@@ -196,23 +196,23 @@ def text_of_rule(run: TrlRun, form: str | None) -> str | None:
 def one_device(run: TrlRun, report: Report) -> Iterator[Plan]:
     """Load a model given by name onto one device, by a `device_map` that one of the script's overrides."""
     source, change, name = run.source, by_hand("device_map", "None", "one_device"), "model_init_kwargs"
-    node, given = run.nodes.get(name), source.items(run.nodes[name])[0] if run.has(name) else []
-    is_old = run.config in RULES["one_device"]["configs"] and run.before("0.26") and run.model != "object"
-    if not is_old or "device_map" in {item.name for item in given}:
+    node, value, model = run.nodes.get(name), run.value(name), run.model
+    is_given = node is not None and any(item.name == "device_map" for item in source.items(node)[0])
+    if is_given or model == "object" or not run.before("0.26") or run.config not in RULES["one_device"]["configs"]:
         return
-    if run.model != "name" or run.unseen or name in {*run.unsure, *run.fields, *run.of_trainer}:
+    is_hidden = run.unseen or name in {*run.unsure, *run.fields, *run.of_trainer}
+    if model != "name" or is_hidden or isinstance(value, str):
         report.note(change.why)
-    elif run.value(name) in (None, {}):
+    elif value in (None, {}):
         yield {name: replace(change, name=name, text='{"device_map": None}')}
     elif isinstance(node, ast.Dict):
-        start = source.start(node) + 1
-        space = re.match(r"\s*", source.text[start:])[0]
-        report.insert(start + len(space), f'"device_map": None,{space or " "}', change)
+        space = re.match(r"\s*", source.code(node)[1:])[0]
+        report.insert(source.start(node) + 1 + len(space), f'"device_map": None,{space or " "}', change)
     else:
-        is_dict = isinstance(source.resolved(node), ast.Dict) or source.name_of(source.resolved(node)) == "dict"
-        first, last = ("", "}") if is_dict else ("(", " or {})}")
+        made = source.resolved(node)
+        first, last = ("", "") if isinstance(made, ast.Dict) or source.name_of(made) == "dict" else ("(", " or {})")
         report.insert(source.start(node), f'{{"device_map": None, **{first}', change)
-        report.insert(source.span(node)[1], last)
+        report.insert(source.span(node)[1], last + "}")
 
 
 def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
