@@ -78,7 +78,7 @@ def check_names(text: str, said: str) -> None:
             if alias.name.endswith(("Config", "Trainer")):
                 classes[alias.name] = node.module
     for call in [n for n in ast.walk(tree) if isinstance(n, ast.Call)]:
-        name = re.sub("With(CutPrompts|CutRows|PlainPrompts|outEndToken)$", "", ast.unparse(call.func))
+        name = re.sub("AsBefore\\d*$", "", ast.unparse(call.func))
         given = {keyword.arg for keyword in call.keywords if keyword.arg}
         if name in classes and name != "ModelConfig":
             unknown = {argument for argument in given - names_today(classes[name], name) if argument not in said}
@@ -166,7 +166,7 @@ def test_one_form(case, tmp_path, capsys):
         compile(text, "new.py", "exec")
 
 
-@pytest.mark.parametrize("case", [case for case in FORMS if "With" in "".join(case.get("has", []))])
+@pytest.mark.parametrize("case", [case for case in FORMS if "AsBefore" in "".join(case.get("has", []))])
 def test_lines_of_dos_stay(case, tmp_path, capsys):
     news = []
     for newline in ("\n", "\r\n"):

@@ -7,8 +7,9 @@
 
 The new file is the old one with edited lines; only --check runs it. The table has a row for each of these lines: its
 text, the version that changed it, why, and what today's package would do without the edit. Defaults that changed are
-written out, so that objective, sampling, batch, prompts and schedule stay. What has no equivalent today comes first.
-Without --from, the version comes from a pin, or from the names that the file uses.
+written out, so that objective, sampling, batch, prompts and schedule stay; a class in the script does what no setting
+does. What has no equivalent today comes first. Without --from, the version comes from a pin, or from the names that the
+file uses.
 
 Deliberately left out: main modules of verl's recipes, which are named but not changed; values that bash computes.
 

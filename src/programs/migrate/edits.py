@@ -78,6 +78,11 @@ class Report:
         if start == end or edit not in self.edits:  # two configs that share a dictionary edit it twice
             self.edits.append(edit)
 
+    def insert(self, at: int, text: str, change: Change | None = None) -> None:
+        """Insert a text once, also if two trainers ask for it."""
+        if not any((e.start, e.text) == (at, text) for e in self.edits):
+            self.edit(at, at, text, change)
+
     def drop_inner(self) -> None:
         """Drop edits inside text that another edit deletes."""
         cuts = {(e.start, e.end) for e in self.edits if not e.text and e.start < e.end}

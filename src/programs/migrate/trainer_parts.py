@@ -1,12 +1,14 @@
-"""What a trainer is given: models loaded as today's transformers wants it, rewards that take all TRL passes."""
+"""What a trainer is made with: models loaded as transformers wants it, rewards that take all TRL passes, a class."""
 
 import ast
 import re
+import textwrap
+from dataclasses import replace
 
 from parts.foundation.user_scripts import Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
-from programs.migrate.tables import NAMES, gone_entry, numbers, transformers_of
-from programs.migrate.trl_settings import reward_functions
+from programs.migrate.tables import NAMES, gone_entry, newest, numbers, transformers_of
+from programs.migrate.trl_settings import UNKNOWN, TrlRun, prompt_limit, reward_functions
 
 MODEL_ARGS = ("model_args", "model_config")  # names of a ModelConfig
 QUANTISED = ("load_in_4bit", "load_in_8bit")
@@ -116,9 +118,46 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
     """
     for args in [function.args for function in reward_functions(source) if not function.args.kwarg]:
         end = max(source.span(part)[1] for part in ast.iter_child_nodes(args))
-        if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
-            report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
+        report.insert(end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
     for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
         module = source.imports.get(name, ("", "", None))[0]
         if module and module.split(".")[0] not in LIBRARIES:
             report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")
+
+
+def insert_class(run: TrlRun, call: ast.Call, methods: list, classes: dict[tuple, str], report: Report) -> None:
+    """Write a class with these methods, a row of the table for each, and call it in the trainer's place.
+
+    It stands above the module's statement, or above the trainer's if it uses names that are not known there.
+    `classes`: {what a class is made of: its name} of those that are written.
+    """
+    source, base = run.source, run.source.code(call.func)
+    around = [x for x in source.blocks(call) if isinstance(x, ast.stmt)]
+    limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
+    if limit and (names := ", ".join(source.rebound(limit, limit, call))):
+        why = f"{names} may be another value at {source.place(call)}, or none"
+        report.refuse(source.place(limit), f"max_prompt_length={source.code(limit)}", why, "a number in the class")
+    body = "\n\n".join(text for text, _ in methods)
+    signatures = [x for x in ast.walk(ast.parse(f"class _:\n{body}")) if isinstance(x, ast.arguments)]
+    used = [call.func, *(default for x in signatures for default in x.defaults)]
+    is_local = any(source.rebound(x, call, around[-1]) for x in used)
+    heads = {x: source.text[: source.start(x)].rpartition("\n") for x in around}
+    statement = next(x for x in around[0 if is_local else -1 :] if not heads[x][2].strip() or x is around[-1])
+    first = (getattr(statement, "decorator_list", None) or [statement])[0]
+    indent, key = re.match(r"[ \t]*", heads[statement][2])[0], (base, body, is_local and statement)
+    if key not in classes:
+        name = base.split(".")[-1] + "AsBefore"
+        number = sum(other.startswith(name) for other in classes.values())
+        classes[key] = f"{name}{number + 1}" if number else name
+        above = source.text[: source.start(first)].rpartition("\n")[0] + "\n"
+        above = re.sub(r"(?:^[ \t]*#[^\n]*\n)+\Z", "", above, flags=re.M)  # comments on the statement
+        is_apart = indent or source.notebook or any(edit.start == len(above) for edit in report.edits)
+        gap = "" if is_apart else "\n" * (3 - len(above) + len(above.rstrip("\n")))
+        doc = f"Does what TRL {run.version} did and no setting of {newest('trl')} does; overrides its private methods."
+        head = textwrap.indent(f'class {classes[key]}({base}):\n    """{doc}"""\n', indent)
+        report.edit(len(above), len(above), gap + head)
+        for text, row in methods:
+            row = replace(row, name=f"{classes[key]}.{row.name}")
+            report.edit(len(above), len(above), f"\n{textwrap.indent(text, indent)}\n", row)
+        report.edit(len(above), len(above), "\n" if indent else "\n\n")
+    report.edit(*source.span(call.func), classes[key])

@@ -4,14 +4,13 @@ import ast
 import builtins
 import math
 import re
-import textwrap
 from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
 from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, edit_arguments, edit_call
 from programs.migrate.tables import BASE, NAMES, changes, end_of, gone_entry, newest, numbers, since_of, value_at
-from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
+from programs.migrate.trainer_parts import insert_class, mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_settings import (
     CONFIGS,
     NO_CALLS,
@@ -20,7 +19,8 @@ from programs.migrate.trl_settings import (
     TrlRun,
     default_changes,
     meanings,
-    old_trainer,
+    old_methods,
+    old_rows,
     planned,
     prompt_limit,
     python,
@@ -67,6 +67,7 @@ class TrlMigration:
         self.source, self.version, self.report = source, version, Report()
         self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with the changes of their settings
         self.done: set[int] = set()  # ids of config calls that are edited
+        self.classes: dict[tuple, str] = {}  # {what an added class is made of: its name}
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -124,16 +125,18 @@ class TrlMigration:
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
-        if (old := old_trainer(run, takes_text, call)) and UNSURE in old[1]:
-            why = f"set in a branch, or changed later: {old[2].why}"
-            report.refuse(source.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
-        elif old:
-            self.insert_class(run, call, *old)
-            limit, _ = prompt_limit(run)
-            if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
-                why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-                nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
-                report.refuse(source.place(call), "max_prompt_length", why, nearest)
+        if (rows := old_rows(run, takes_text, call)) and UNSURE in rows[0]:
+            why = f"set in a branch, or changed later: {rows[1].why}"
+            name = re.search(rf"(\w+){re.escape(UNSURE)}", rows[0])[1]
+            report.refuse(source.place(call), name, why, "a trainer for each value, then migrate.py again")
+            rows = None
+        elif rows and run.unseen and (limit := prompt_limit(run)[0]) and not run.has("max_prompt_length"):
+            why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
+            also = ", and for longest" * (rows[1].why == RULES["cut_rows"]["why"])
+            nearest = f"your number for the {limit} of the class{also}"
+            report.refuse(source.place(call), "max_prompt_length", why, nearest)
+        if methods := [rows] * bool(rows) + old_methods(run):
+            insert_class(run, call, methods, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
         self.say_differences(run, trainer, call)
@@ -244,14 +247,14 @@ class TrlMigration:
 
     def lone_config(self, run: TrlRun) -> None:
         """Migrate a config whose trainer cannot be seen; say what a class would restore there."""
-        settings, old = planned(run, self.report), old_trainer(run, False)
-        if old and run.has("max_prompt_length"):
+        settings, rows = planned(run, self.report), old_rows(run, False)
+        if rows and run.has("max_prompt_length"):
             why = "prompts are no longer cut, and the trainer of this config cannot be seen"
             nearest = "rows that are short enough, or this number in a class that cuts prompts"
             shown = f"max_prompt_length={run.text('max_prompt_length')}"
             self.report.refuse(self.source.place(run.call), shown, why, nearest)
-        elif old:
-            self.report.note_rule({"why": old[2].why, "same_if": f"the trainer of {run.config} is migrated, too"})
+        elif rows:
+            self.report.note_rule({"why": rows[1].why, "same_if": f"the trainer of {run.config} is migrated, too"})
         self.config(run, settings)
 
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
@@ -279,21 +282,6 @@ class TrlMigration:
         nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
         self.report.refuse(self.source.place(call), shown, why, f"{nearest} {run.config}")
         return added
-
-    def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
-        """Insert a class that acts like the old trainer before the trainer's statement, and call it there."""
-        source, report, base = self.source, self.report, self.source.code(call.func)
-        name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
-        while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
-            statement = source.around(statement, ast.stmt)
-        limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
-        if limit and (names := ", ".join(source.rebound(limit, limit, call))):
-            why = f"{names} may be another value at {source.place(call)}, or none"
-            report.refuse(source.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
-        line = source.text.rfind("\n", 0, source.start(statement)) + 1
-        text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
-        report.edit(line, line, text if statement.col_offset else f"{text}\n")
-        report.edit(*source.span(call.func), name, replace(row, name=f"{name}(…)"))
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
         """Report what no edit restores: positions of arguments, overridden methods, imported classes."""
@@ -440,12 +428,10 @@ class TrlMigration:
         imports = self.source.imports
         nodes = [node for module, _, node in imports.values() if module.split(".")[0] == "trl"]
         nodes.append(self.source.tree.body[0])
-        text = f"from {module} import {name}\n{' ' * nodes[0].col_offset}"
-        start = self.source.start(nodes[0])
-        is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
-        if name not in imports and not is_added:
-            row = Change(text.strip(), "", newest("trl"), "used by the lines below", "NameError")
-            self.report.edit(start, start, text, row)
+        text = f"from {module} import {name}"
+        if name not in imports:
+            row = Change(text, "", newest("trl"), "used by the lines below", "NameError")
+            self.report.insert(self.source.start(nodes[0]), f"{text}\n{' ' * nodes[0].col_offset}", row)
 
 
 def outcome(source: PythonSource, version: str) -> dict[str, str]:

@@ -23,6 +23,8 @@ NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these c
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
 OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
+MAKES_MODEL = re.compile("from_pretrained|from_config|^get_.*model|^[A-Z]")  # functions that return a model
+GIVES_NAME = re.compile("^f?['\"]|name|path|args[.]|argv|environ|model_id|checkpoint", re.I)  # expressions of a name
 OLD_TRAINERS = file_text("files/old_trainers.py")
 
 
@@ -110,6 +112,14 @@ class TrlRun:
         """The place where an argument is last given; "" for a default."""
         return self.source.place(self.nodes[name]) if name in self.nodes else ""
 
+    @property
+    def model(self) -> str:
+        """Whether the trainer's model is given by `name` or as an `object`; "" if that cannot be seen."""
+        node = self.trainer and self.source.resolved(self.source.argument(self.trainer, "model", ("model",)))
+        if isinstance(node, ast.Call):
+            return "object" if MAKES_MODEL.search(self.source.name_of(node)) else ""
+        return "name" if node and GIVES_NAME.search(self.source.code(node)) else ""
+
     def is_on(self, name: str) -> bool:
         """Whether a setting, given or by default, may be other than off."""
         return self.value(name) not in (None, False, "no")
@@ -123,7 +133,8 @@ Plan = dict[str, Change]  # {argument: its change}
 
 def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
     """Yield the settings of the rules in by_hand.json that apply to a run; report their notes and refusals."""
-    for rule, entry in [(rule, entry) for rule, entry in rules_of("trl", run.version) if applies(run, entry)]:
+    rules = [(r, e) for r, e in rules_of("trl", run.version) if not (run.trainer and "method" in e)]
+    for rule, entry in [(rule, entry) for rule, entry in rules if applies(run, entry)]:
         plan = {key: by_hand(key, text_of_rule(run, form), rule) for key, form in entry.get("set", {}).items()}
         wanted, (name, others) = entry.get("is", {}), next(iter(entry.get("is_not", {}).items()), ("", ()))
         values = [run.value(name), *(run.value(x) if isinstance(x, str) else x for x in others)]
@@ -149,6 +160,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
 
     - `configs` has the run's; `when`: one of these is on; `given`: it is given; `unless`: neither given nor imported.
     - `is`: these settings have a listed value or an unknown one; `text`: the source of some reward matches.
+    - `model`: the trainer's is given like this, or it cannot be seen.
     - `member`: one of the settings of `is` is a member of an enumeration, or none if false.
     """
     unless, rewards = entry.get("unless"), reward_functions(run.source) if "text" in entry else ()
@@ -159,6 +171,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
         value = run.value(name)
         values = value if isinstance(value, list) else [value]
         is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
+    is_on = is_on and entry.get("model") in (None, run.model or entry.get("model"))
     is_on = is_on and entry.get("member") in (None, any(map(run.member, entry.get("is", ()))))
     has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
     return bool(is_on and has_text) and not is_out and ("given" not in entry or run.has(entry["given"]))
@@ -178,6 +191,28 @@ def text_of_rule(run: TrlRun, form: str | None) -> str | None:
         first, second = map(ast.literal_eval, numbers.group(1, 3))
         return str(first * second if numbers[2] == "*" else first - second)
     return chosen(text)
+
+
+def one_device(run: TrlRun, report: Report) -> Iterator[Plan]:
+    """Load a model given by name onto one device, by a `device_map` that one of the script's overrides."""
+    source, change, name = run.source, by_hand("device_map", "None", "one_device"), "model_init_kwargs"
+    node, value, model = run.nodes.get(name), run.value(name), run.model
+    is_given = node is not None and any(item.name == "device_map" for item in source.items(node)[0])
+    if is_given or model == "object" or not run.before("0.26") or run.config not in RULES["one_device"]["configs"]:
+        return
+    is_hidden = run.unseen or name in {*run.unsure, *run.fields, *run.of_trainer}
+    if model != "name" or is_hidden or isinstance(value, str):
+        report.note(change.why)
+    elif value in (None, {}):
+        yield {name: replace(change, name=name, text='{"device_map": None}')}
+    elif isinstance(node, ast.Dict):
+        space = re.match(r"\s*", source.code(node)[1:])[0]
+        report.insert(source.start(node) + 1 + len(space), f'"device_map": None,{space or " "}', change)
+    else:
+        made = source.resolved(node)
+        first, last = ("", "") if isinstance(made, ast.Dict) or source.name_of(made) == "dict" else ("(", " or {})")
+        report.insert(source.start(node), f'{{"device_map": None, **{first}', change)
+        report.insert(source.span(node)[1], last + "}")
 
 
 def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
@@ -226,6 +261,7 @@ def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
 def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
     """Yield the changes that no signature shows, in plans that apply as a whole or not at all."""
     yield from by_rules(run, report)
+    yield from one_device(run, report)
     yield from warmup(run, report)
     yield from sft_term(run, report)
 
@@ -331,33 +367,40 @@ def prompt_limit(run: TrlRun, call: ast.Call | None = None):
     return limit, f"{term(text)} or {default}"
 
 
-def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
-    """(Suffix of its name, body, row of the table) of a class that makes rows as the old version; None if not needed.
+def old_rows(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, Change] | None:
+    """(Source, row of the table) of a method that makes rows as the old version; None if not needed.
 
     `takes_text`: SFT's rows are plain texts, to which the old version added no end token.
     """
     limit, shown = prompt_limit(run, call)
     is_cut, cuts_rows = run.before("0.29") and limit is not None, run.config == "DPOConfig" and run.before("0.12")
     if run.config in SAMPLING and (is_cut or run.before("0.26")):
-        ending, rule = ("WithCutPrompts", "prompts") if is_cut else ("WithPlainPrompts", "plain_prompts")
-        return class_of(run, "Sampled", ending, rule, limit=shown if is_cut else "0", special=not run.before("0.26"))
+        values = {"limit": shown if is_cut else "0", "special": not run.before("0.26")}
+        return one_method("Prompts", "prompts" if is_cut else "plain_prompts", **values)
     if run.config == "DPOConfig" and is_cut:
         longest = "512" if run.value("max_length") is None else run.text("max_length")
         answer = f"{term(longest)} - {term(shown)}" if cuts_rows else run.text("max_completion_length")
-        ending, rule = ("WithCutRows", "cut_rows") if cuts_rows else ("WithCutPrompts", "prompts")
         part = ":limit" if cuts_rows and run.value("truncation_mode") == "keep_start" else "-limit:"
         values = {"answer": "None" if answer == "-1" else answer, "longest": longest if cuts_rows else "0"}
-        return class_of(run, "DPO", ending, rule, limit=shown, part=f"prompt[{part}]", **values)
+        rule = "cut_rows" if cuts_rows else "prompts"
+        return one_method("DPO", rule, limit=shown, part=f"prompt[{part}]", **values)
     if run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True and takes_text:
-        return class_of(run, "SFT", "WithoutEndToken", "end_token")
+        return one_method("SFT", "end_token")
     return None
 
 
-def class_of(run: TrlRun, name: str, ending: str, rule: str, **values) -> tuple[str, str, Change]:
-    """The result of `old_trainer` from a class of old_trainers.py: its body filled with values, without `class …`."""
-    text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
-    text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
-    return ending, text, by_hand(ending, "", rule)
+def old_methods(run: TrlRun) -> list[tuple[str, Change]]:
+    """The same for each rule of by_hand.json whose difference a method restores."""
+    rules = [(rule, entry) for rule, entry in rules_of("trl", run.version) if "method" in entry]
+    return [one_method(entry["method"], rule) for rule, entry in rules if applies(run, entry)]
+
+
+def one_method(name: str, rule: str, **values) -> tuple[str, Change]:
+    """The body of a class of old_trainers.py, filled with values, and its row."""
+    text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0].partition("\n")[2].rstrip()
+    why = RULES[rule]["why"]
+    row = by_hand(re.search(r"(\w+)(?:\(| = )", text)[1], "", rule)
+    return with_values(text, comment=f"{why[0].upper()}{why[1:]}.", **values), row
 
 
 def config_of(job: YamlJob) -> str:
@@ -412,7 +455,7 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     nearest = "the class that migrate.py puts into a script, or rows that are short enough"
     if limit := run.value("max_prompt_length"):
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
-    if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
+    if run.config == "SFTConfig" and old_rows(run, run.has("dataset_text_field")):
         report.refuse("", "dataset_text_field", RULES["end_token"]["why"], nearest.split(", or")[0])
     starts = {word.key.removeprefix(home): word.start for word in job.words}
     for entry in report.impossible:

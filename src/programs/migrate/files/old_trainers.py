@@ -1,12 +1,11 @@
-"""What old trainers did, as subclasses of a script's trainer; values from the script become default arguments."""
+"""Methods of old trainers for a subclass of a script's trainer; values from the script become default arguments."""
 
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
 
-class Sampled(GRPOTrainer):
-    """Made as by TRL {version}."""
-
+class Prompts(GRPOTrainer):
     def _tokenize_prompts(self, prompts, limit="{limit}"):
+        # {comment}
         if isinstance(prompts[0], str):
             ids = self.processing_class(text=prompts, add_special_tokens="{special}")["input_ids"]
             parts = ids, None, {}
@@ -15,10 +14,41 @@ class Sampled(GRPOTrainer):
         return [row[-limit:] for row in parts[0]], *parts[1:]
 
 
-class DPO(DPOTrainer):
-    """Made as by TRL {version}."""
+class InOrder(GRPOTrainer):
+    def _prepare_inputs(self, inputs):
+        # {comment}
+        from trl.trainer.utils import split_tensor_dict
 
+        if not self.model.training:
+            return super()._prepare_inputs(inputs)
+        parts = self.args.steps_per_generation
+        if self._step % (parts * self.num_iterations) == 0 or self._buffered_inputs is None:
+            self._buffered_inputs = split_tensor_dict(self._generate_and_score_completions(inputs), parts)
+        return self._buffered_inputs[self._step % parts]
+
+
+class EndToken(GRPOTrainer):
+    # {comment}
+    eos_token_ids = property(lambda self: [self._tokenizer.eos_token_id], lambda self, ids: None)
+
+
+class Spread(GRPOTrainer):
+    def _calculate_rewards(self, *args):
+        # {comment}
+        self._scores = super()._calculate_rewards(*args)  # of all processes
+        return self._scores
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        rewards = (self._scores * self.reward_weights.to(self._scores.device)).nansum(dim=1)
+        mode, size = ("train", self.num_generations) if self.model.training else ("eval", self.num_generations_eval)
+        self._metrics[mode]["reward_std"][-1] = rewards.view(-1, size).std(dim=1).mean().item()
+        return batch
+
+
+class DPO(DPOTrainer):
     def _prepare_dataset(self, rows, tokenizer, args, *rest, limit="{limit}", answer="{answer}", longest="{longest}"):
+        # {comment}
         def cut(row):
             prompt, answers = row["prompt_ids"], {key: row[key] for key in ("chosen_ids", "rejected_ids")}
             tokens = max(map(len, answers.values()))
@@ -35,9 +65,8 @@ class DPO(DPOTrainer):
 
 
 class SFT(SFTTrainer):
-    """Made as by TRL {version}."""
-
     def _prepare_dataset(self, rows, tokenizer, args, packing, formatting_func, *rest):
+        # {comment}
         if packing:
             return super()._prepare_dataset(rows, tokenizer, args, packing, formatting_func, *rest)
         text = formatting_func or (lambda row: row[args.dataset_text_field])
