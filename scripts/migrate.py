@@ -9,8 +9,9 @@
 
 The new file is the old one with edited lines; only --check runs it. The table has a row for each of these lines: its
 text, the version that changed it, why, and what today's package would do without the edit. Defaults that changed are
-written out, so that objective, sampling, batch, prompts and schedule stay. What has no equivalent today comes first.
-Without --from, the version comes from a pin, or from the names that the file uses.
+written out, so that objective, sampling, batch, prompts and schedule stay; a class in the script does what no setting
+does. What has no equivalent today comes first. Without --from, the version comes from a pin, or from the names that the
+file uses.
 
 Deliberately left out: main modules of verl's recipes, which are named but not changed; values that bash computes.
 
@@ -23,24 +24,24 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
 # Contents
-#         78-83  file text      Load texts from files beside their room, such as a page's style; a built script has …
-#        86-134  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       137-141  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       144-560  user scripts   A user's Python script or notebook, read from its source
-#       563-805  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       808-900  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      903-1119  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1122-1219  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1222-1451  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1454-2067  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2070-2667  edits          Edits of a text by offset, and the table row that explains each
-#     2670-2958  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2961-3412  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3415-3530  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3533-3967  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3970-4317  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4320-4484  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4487-4802  command        The command line: input, the version it was written for, output, messages
+#         79-84  file text      Load texts from files beside their room, such as a page's style; a built script has …
+#        87-135  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       138-142  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       145-561  user scripts   A user's Python script or notebook, read from its source
+#       564-806  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       809-901  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      904-1120  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1123-1220  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1223-1452  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1455-2068  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2071-2692  edits          Edits of a text by offset, and the table row that explains each
+#     2695-2983  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2986-3509  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3512-3664  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
+#     3667-4087  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     4090-4437  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4440-4604  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4607-4928  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -2146,12 +2147,19 @@ BY_HAND = r"""{
   "what": "GRPO's micro-batches", "since": "0.18",
   "why": "a micro-batch held whole groups; now a step's completions are shuffled, which changes bnpo's mean",
   "otherwise": "shuffled", "source": "TRL 0.18.0 trl/trainer/grpo_trainer.py:973; 0.17.0 has no shuffle",
-  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "is": {"loss_type": ["bnpo", null]}},
+  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "is": {"loss_type": ["bnpo", null]},
+  "method": "InOrder"},
 "spread": {
   "what": "GRPO's metric `reward_std`", "since": "0.27",
   "why": "the metric reward_std was the mean of the groups' deviations; now it is the deviation of all rewards",
   "otherwise": "the deviation of all rewards",
   "source": "TRL 0.27.0 trl/trainer/grpo_trainer.py:2078; 0.26.0: line 1975", "configs": ["GRPOConfig"],
+  "before": "0.27", "is": {"scale_rewards": ["group", "none", true, false, null]}, "method": "Spread"},
+"spread_of_rloo": {
+  "what": "RLOO's metrics `reward` and `reward_std`", "since": "0.27",
+  "why": "the metrics reward and reward_std included the KL term; reward_std was the groups' mean deviation",
+  "otherwise": "without the KL term, the deviation of all rewards",
+  "source": "TRL 0.26.2 trl/trainer/rloo_trainer.py:1450; 0.27.2: line 1514", "configs": ["RLOOConfig"],
   "before": "0.27"},
 "window": {
   "what": "GRPO's divisor where `steps_per_generation` is not `gradient_accumulation_steps`", "since": "1.9",
@@ -2181,18 +2189,30 @@ BY_HAND = r"""{
   "why": "the tokenizer's end token alone ended a completion; now every generation_config.eos_token_id does",
   "otherwise": "the first of several end tokens",
   "source": "TRL 1.15.0 trl/trainer/grpo_trainer.py:398; 1.14.0 reads the tokenizer's",
-  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.15", "same_if": "the model has one end token"},
+  "configs": ["GRPOConfig", "RLOOConfig"], "first": "0.16", "before": "1.15",
+  "same_if": "the model has one end token", "method": "EndToken"},
+"end_pads": {
+  "since": "0.16", "why": "each end token ended a completion, but behind others than the tokenizer's the loss saw pads",
+  "otherwise": "no pads", "source": "TRL 0.15.2 trl/trainer/grpo_trainer.py:427 and 574", "configs": ["GRPOConfig"],
+  "before": "0.16", "same_if": "the model has one end token"},
 "one_device": {
   "what": "the device of a model given by name", "since": "0.26",
   "why": "a model given by name was on one GPU; device_map \"auto\" now splits it over all that one process sees",
-  "otherwise": "split over the visible GPUs",
+  "otherwise": "split over the visible GPUs", "as_before": "model_init_kwargs={\"device_map\": None}",
   "source": "TRL 0.26.0 trl/trainer/utils.py:2017; 0.25.1 sets no device_map",
-  "configs": ["GRPOConfig", "RLOOConfig", "SFTConfig", "DPOConfig", "RewardConfig"], "before": "0.26"},
+  "configs": ["GRPOConfig", "RLOOConfig", "SFTConfig", "DPOConfig", "RewardConfig"]},
+"reports": {
+  "what": "trackers if `report_to` is unset", "since": "transformers 5.0", "why": "each installed tracker got the log",
+  "otherwise": "none", "as_before": "report_to=\"all\"",
+  "source": "transformers 4.51.3 transformers/training_args.py, __post_init__",
+  "configs": ["GRPOConfig", "RLOOConfig", "SFTConfig", "DPOConfig", "RewardConfig", "KTOConfig", "GKDConfig",
+   "OnlineDPOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27", "unless": "report_to",
+  "set": {"report_to": "\"all\""}},
 "reference": {
   "what": "the reference", "since": "0.18",
   "why": "where the model was an object, the reference was a copy of it: another one if it changed after loading",
   "otherwise": "loaded from the model's path", "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430",
-  "configs": ["GRPOConfig"], "before": "0.18", "when": ["beta"]},
+  "configs": ["GRPOConfig"], "before": "0.18", "when": ["beta"], "model": "object"},
 "prompts": {
   "what": "long prompts", "since": "0.28",
   "why": "prompts were cut on the left, to 512 tokens if unset (GRPO and RLOO: before 0.26)",
@@ -2552,6 +2572,11 @@ class Report:
         edit = Edit(start, end, text, change)
         if start == end or edit not in self.edits:  # two configs that share a dictionary edit it twice
             self.edits.append(edit)
+
+    def insert(self, at: int, text: str, change: Change | None = None) -> None:
+        """Insert a text once, also if two trainers ask for it."""
+        if not any((e.start, e.text) == (at, text) for e in self.edits):
+            self.edit(at, at, text, change)
 
     def drop_inner(self) -> None:
         """Drop edits inside text that another edit deletes."""
@@ -2968,16 +2993,17 @@ NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these c
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
 OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
+MAKES_MODEL = re.compile("from_pretrained|from_config|^get_.*model|^[A-Z]")  # functions that return a model
+GIVES_NAME = re.compile("^f?['\"]|name|path|args[.]|argv|environ|model_id|checkpoint", re.I)  # expressions of a name
 OLD_TRAINERS = '''\
-"""What old trainers did, as subclasses of a script's trainer; values from the script become default arguments."""
+"""Methods of old trainers for a subclass of a script's trainer; values from the script become default arguments."""
 
 from trl import DPOTrainer, GRPOTrainer, SFTTrainer
 
 
-class Sampled(GRPOTrainer):
-    """Made as by TRL {version}."""
-
+class Prompts(GRPOTrainer):
     def _tokenize_prompts(self, prompts, limit="{limit}"):
+        # {comment}
         if isinstance(prompts[0], str):
             ids = self.processing_class(text=prompts, add_special_tokens="{special}")["input_ids"]
             parts = ids, None, {}
@@ -2986,10 +3012,41 @@ class Sampled(GRPOTrainer):
         return [row[-limit:] for row in parts[0]], *parts[1:]
 
 
-class DPO(DPOTrainer):
-    """Made as by TRL {version}."""
+class InOrder(GRPOTrainer):
+    def _prepare_inputs(self, inputs):
+        # {comment}
+        from trl.trainer.utils import split_tensor_dict
 
+        if not self.model.training:
+            return super()._prepare_inputs(inputs)
+        parts = self.args.steps_per_generation
+        if self._step % (parts * self.num_iterations) == 0 or self._buffered_inputs is None:
+            self._buffered_inputs = split_tensor_dict(self._generate_and_score_completions(inputs), parts)
+        return self._buffered_inputs[self._step % parts]
+
+
+class EndToken(GRPOTrainer):
+    # {comment}
+    eos_token_ids = property(lambda self: [self._tokenizer.eos_token_id], lambda self, ids: None)
+
+
+class Spread(GRPOTrainer):
+    def _calculate_rewards(self, *args):
+        # {comment}
+        self._scores = super()._calculate_rewards(*args)  # of all processes
+        return self._scores
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        rewards = (self._scores * self.reward_weights.to(self._scores.device)).nansum(dim=1)
+        mode, size = ("train", self.num_generations) if self.model.training else ("eval", self.num_generations_eval)
+        self._metrics[mode]["reward_std"][-1] = rewards.view(-1, size).std(dim=1).mean().item()
+        return batch
+
+
+class DPO(DPOTrainer):
     def _prepare_dataset(self, rows, tokenizer, args, *rest, limit="{limit}", answer="{answer}", longest="{longest}"):
+        # {comment}
         def cut(row):
             prompt, answers = row["prompt_ids"], {key: row[key] for key in ("chosen_ids", "rejected_ids")}
             tokens = max(map(len, answers.values()))
@@ -3006,9 +3063,8 @@ class DPO(DPOTrainer):
 
 
 class SFT(SFTTrainer):
-    """Made as by TRL {version}."""
-
     def _prepare_dataset(self, rows, tokenizer, args, packing, formatting_func, *rest):
+        # {comment}
         if packing:
             return super()._prepare_dataset(rows, tokenizer, args, packing, formatting_func, *rest)
         text = formatting_func or (lambda row: row[args.dataset_text_field])
@@ -3101,6 +3157,14 @@ class TrlRun:
         """The place where an argument is last given; "" for a default."""
         return self.source.place(self.nodes[name]) if name in self.nodes else ""
 
+    @property
+    def model(self) -> str:
+        """Whether the trainer's model is given by `name` or as an `object`; "" if that cannot be seen."""
+        node = self.trainer and self.source.resolved(self.source.argument(self.trainer, "model", ("model",)))
+        if isinstance(node, ast.Call):
+            return "object" if MAKES_MODEL.search(self.source.name_of(node)) else ""
+        return "name" if node and GIVES_NAME.search(self.source.code(node)) else ""
+
     def is_on(self, name: str) -> bool:
         """Whether a setting, given or by default, may be other than off."""
         return self.value(name) not in (None, False, "no")
@@ -3114,7 +3178,8 @@ Plan = dict[str, Change]  # {argument: its change}
 
 def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
     """Yield the settings of the rules in by_hand.json that apply to a run; report their notes and refusals."""
-    for rule, entry in [(rule, entry) for rule, entry in rules_of("trl", run.version) if applies(run, entry)]:
+    rules = [(r, e) for r, e in rules_of("trl", run.version) if not (run.trainer and "method" in e)]
+    for rule, entry in [(rule, entry) for rule, entry in rules if applies(run, entry)]:
         plan = {key: by_hand(key, text_of_rule(run, form), rule) for key, form in entry.get("set", {}).items()}
         wanted, (name, others) = entry.get("is", {}), next(iter(entry.get("is_not", {}).items()), ("", ()))
         values = [run.value(name), *(run.value(x) if isinstance(x, str) else x for x in others)]
@@ -3140,6 +3205,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
 
     - `configs` has the run's; `when`: one of these is on; `given`: it is given; `unless`: neither given nor imported.
     - `is`: these settings have a listed value or an unknown one; `text`: the source of some reward matches.
+    - `model`: the trainer's is given like this, or it cannot be seen.
     - `member`: one of the settings of `is` is a member of an enumeration, or none if false.
     """
     unless, rewards = entry.get("unless"), reward_functions(run.source) if "text" in entry else ()
@@ -3150,6 +3216,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
         value = run.value(name)
         values = value if isinstance(value, list) else [value]
         is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
+    is_on = is_on and entry.get("model") in (None, run.model or entry.get("model"))
     is_on = is_on and entry.get("member") in (None, any(map(run.member, entry.get("is", ()))))
     has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
     return bool(is_on and has_text) and not is_out and ("given" not in entry or run.has(entry["given"]))
@@ -3169,6 +3236,28 @@ def text_of_rule(run: TrlRun, form: str | None) -> str | None:
         first, second = map(ast.literal_eval, numbers.group(1, 3))
         return str(first * second if numbers[2] == "*" else first - second)
     return chosen(text)
+
+
+def one_device(run: TrlRun, report: Report) -> Iterator[Plan]:
+    """Load a model given by name onto one device, by a `device_map` that one of the script's overrides."""
+    source, change, name = run.source, by_hand("device_map", "None", "one_device"), "model_init_kwargs"
+    node, value, model = run.nodes.get(name), run.value(name), run.model
+    is_given = node is not None and any(item.name == "device_map" for item in source.items(node)[0])
+    if is_given or model == "object" or not run.before("0.26") or run.config not in RULES["one_device"]["configs"]:
+        return
+    is_hidden = run.unseen or name in {*run.unsure, *run.fields, *run.of_trainer}
+    if model != "name" or is_hidden or isinstance(value, str):
+        report.note(change.why)
+    elif value in (None, {}):
+        yield {name: replace(change, name=name, text='{"device_map": None}')}
+    elif isinstance(node, ast.Dict):
+        space = re.match(r"\s*", source.code(node)[1:])[0]
+        report.insert(source.start(node) + 1 + len(space), f'"device_map": None,{space or " "}', change)
+    else:
+        made = source.resolved(node)
+        first, last = ("", "") if isinstance(made, ast.Dict) or source.name_of(made) == "dict" else ("(", " or {})")
+        report.insert(source.start(node), f'{{"device_map": None, **{first}', change)
+        report.insert(source.span(node)[1], last + "}")
 
 
 def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
@@ -3217,6 +3306,7 @@ def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
 def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
     """Yield the changes that no signature shows, in plans that apply as a whole or not at all."""
     yield from by_rules(run, report)
+    yield from one_device(run, report)
     yield from warmup(run, report)
     yield from sft_term(run, report)
 
@@ -3322,33 +3412,40 @@ def prompt_limit(run: TrlRun, call: ast.Call | None = None):
     return limit, f"{term(text)} or {default}"
 
 
-def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
-    """(Suffix of its name, body, row of the table) of a class that makes rows as the old version; None if not needed.
+def old_rows(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, Change] | None:
+    """(Source, row of the table) of a method that makes rows as the old version; None if not needed.
 
     `takes_text`: SFT's rows are plain texts, to which the old version added no end token.
     """
     limit, shown = prompt_limit(run, call)
     is_cut, cuts_rows = run.before("0.29") and limit is not None, run.config == "DPOConfig" and run.before("0.12")
     if run.config in SAMPLING and (is_cut or run.before("0.26")):
-        ending, rule = ("WithCutPrompts", "prompts") if is_cut else ("WithPlainPrompts", "plain_prompts")
-        return class_of(run, "Sampled", ending, rule, limit=shown if is_cut else "0", special=not run.before("0.26"))
+        values = {"limit": shown if is_cut else "0", "special": not run.before("0.26")}
+        return one_method("Prompts", "prompts" if is_cut else "plain_prompts", **values)
     if run.config == "DPOConfig" and is_cut:
         longest = "512" if run.value("max_length") is None else run.text("max_length")
         answer = f"{term(longest)} - {term(shown)}" if cuts_rows else run.text("max_completion_length")
-        ending, rule = ("WithCutRows", "cut_rows") if cuts_rows else ("WithCutPrompts", "prompts")
         part = ":limit" if cuts_rows and run.value("truncation_mode") == "keep_start" else "-limit:"
         values = {"answer": "None" if answer == "-1" else answer, "longest": longest if cuts_rows else "0"}
-        return class_of(run, "DPO", ending, rule, limit=shown, part=f"prompt[{part}]", **values)
+        rule = "cut_rows" if cuts_rows else "prompts"
+        return one_method("DPO", rule, limit=shown, part=f"prompt[{part}]", **values)
     if run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True and takes_text:
-        return class_of(run, "SFT", "WithoutEndToken", "end_token")
+        return one_method("SFT", "end_token")
     return None
 
 
-def class_of(run: TrlRun, name: str, ending: str, rule: str, **values) -> tuple[str, str, Change]:
-    """The result of `old_trainer` from a class of old_trainers.py: its body filled with values, without `class …`."""
-    text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
-    text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
-    return ending, text, by_hand(ending, "", rule)
+def old_methods(run: TrlRun) -> list[tuple[str, Change]]:
+    """The same for each rule of by_hand.json whose difference a method restores."""
+    rules = [(rule, entry) for rule, entry in rules_of("trl", run.version) if "method" in entry]
+    return [one_method(entry["method"], rule) for rule, entry in rules if applies(run, entry)]
+
+
+def one_method(name: str, rule: str, **values) -> tuple[str, Change]:
+    """The body of a class of old_trainers.py, filled with values, and its row."""
+    text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0].partition("\n")[2].rstrip()
+    why = RULES[rule]["why"]
+    row = by_hand(re.search(r"(\w+)(?:\(| = )", text)[1], "", rule)
+    return with_values(text, comment=f"{why[0].upper()}{why[1:]}.", **values), row
 
 
 def config_of(job: YamlJob) -> str:
@@ -3403,7 +3500,7 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     nearest = "the class that migrate.py puts into a script, or rows that are short enough"
     if limit := run.value("max_prompt_length"):
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
-    if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
+    if run.config == "SFTConfig" and old_rows(run, run.has("dataset_text_field")):
         report.refuse("", "dataset_text_field", RULES["end_token"]["why"], nearest.split(", or")[0])
     starts = {word.key.removeprefix(home): word.start for word in job.words}
     for entry in report.impossible:
@@ -3522,12 +3619,49 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
     """
     for args in [function.args for function in reward_functions(source) if not function.args.kwarg]:
         end = max(source.span(part)[1] for part in ast.iter_child_nodes(args))
-        if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
-            report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
+        report.insert(end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
     for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
         module = source.imports.get(name, ("", "", None))[0]
         if module and module.split(".")[0] not in LIBRARIES:
             report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")
+
+
+def insert_class(run: TrlRun, call: ast.Call, methods: list, classes: dict[tuple, str], report: Report) -> None:
+    """Write a class with these methods, a row of the table for each, and call it in the trainer's place.
+
+    It stands above the module's statement, or above the trainer's if it uses names that are not known there.
+    `classes`: {what a class is made of: its name} of those that are written.
+    """
+    source, base = run.source, run.source.code(call.func)
+    around = [x for x in source.blocks(call) if isinstance(x, ast.stmt)]
+    limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
+    if limit and (names := ", ".join(source.rebound(limit, limit, call))):
+        why = f"{names} may be another value at {source.place(call)}, or none"
+        report.refuse(source.place(limit), f"max_prompt_length={source.code(limit)}", why, "a number in the class")
+    body = "\n\n".join(text for text, _ in methods)
+    signatures = [x for x in ast.walk(ast.parse(f"class _:\n{body}")) if isinstance(x, ast.arguments)]
+    used = [call.func, *(default for x in signatures for default in x.defaults)]
+    is_local = any(source.rebound(x, call, around[-1]) for x in used)
+    heads = {x: source.text[: source.start(x)].rpartition("\n") for x in around}
+    statement = next(x for x in around[0 if is_local else -1 :] if not heads[x][2].strip() or x is around[-1])
+    first = (getattr(statement, "decorator_list", None) or [statement])[0]
+    indent, key = re.match(r"[ \t]*", heads[statement][2])[0], (base, body, is_local and statement)
+    if key not in classes:
+        name = base.split(".")[-1] + "AsBefore"
+        number = sum(other.startswith(name) for other in classes.values())
+        classes[key] = f"{name}{number + 1}" if number else name
+        above = source.text[: source.start(first)].rpartition("\n")[0] + "\n"
+        above = re.sub(r"(?:^[ \t]*#[^\n]*\n)+\Z", "", above, flags=re.M)  # comments on the statement
+        is_apart = indent or source.notebook or any(edit.start == len(above) for edit in report.edits)
+        gap = "" if is_apart else "\n" * (3 - len(above) + len(above.rstrip("\n")))
+        doc = f"Does what TRL {run.version} did and no setting of {newest('trl')} does; overrides its private methods."
+        head = textwrap.indent(f'class {classes[key]}({base}):\n    """{doc}"""\n', indent)
+        report.edit(len(above), len(above), gap + head)
+        for text, row in methods:
+            row = replace(row, name=f"{classes[key]}.{row.name}")
+            report.edit(len(above), len(above), f"\n{textwrap.indent(text, indent)}\n", row)
+        report.edit(len(above), len(above), "\n" if indent else "\n\n")
+    report.edit(*source.span(call.func), classes[key])
 
 
 # --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
@@ -3573,6 +3707,7 @@ class TrlMigration:
         self.source, self.version, self.report = source, version, Report()
         self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with the changes of their settings
         self.done: set[int] = set()  # ids of config calls that are edited
+        self.classes: dict[tuple, str] = {}  # {what an added class is made of: its name}
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -3630,16 +3765,18 @@ class TrlMigration:
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
-        if (old := old_trainer(run, takes_text, call)) and UNSURE in old[1]:
-            why = f"set in a branch, or changed later: {old[2].why}"
-            report.refuse(source.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
-        elif old:
-            self.insert_class(run, call, *old)
-            limit, _ = prompt_limit(run)
-            if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
-                why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-                nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
-                report.refuse(source.place(call), "max_prompt_length", why, nearest)
+        if (rows := old_rows(run, takes_text, call)) and UNSURE in rows[0]:
+            why = f"set in a branch, or changed later: {rows[1].why}"
+            name = re.search(rf"(\w+){re.escape(UNSURE)}", rows[0])[1]
+            report.refuse(source.place(call), name, why, "a trainer for each value, then migrate.py again")
+            rows = None
+        elif rows and run.unseen and (limit := prompt_limit(run)[0]) and not run.has("max_prompt_length"):
+            why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
+            also = ", and for longest" * (rows[1].why == RULES["cut_rows"]["why"])
+            nearest = f"your number for the {limit} of the class{also}"
+            report.refuse(source.place(call), "max_prompt_length", why, nearest)
+        if methods := [rows] * bool(rows) + old_methods(run):
+            insert_class(run, call, methods, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
         self.say_differences(run, trainer, call)
@@ -3750,14 +3887,14 @@ class TrlMigration:
 
     def lone_config(self, run: TrlRun) -> None:
         """Migrate a config whose trainer cannot be seen; say what a class would restore there."""
-        settings, old = planned(run, self.report), old_trainer(run, False)
-        if old and run.has("max_prompt_length"):
+        settings, rows = planned(run, self.report), old_rows(run, False)
+        if rows and run.has("max_prompt_length"):
             why = "prompts are no longer cut, and the trainer of this config cannot be seen"
             nearest = "rows that are short enough, or this number in a class that cuts prompts"
             shown = f"max_prompt_length={run.text('max_prompt_length')}"
             self.report.refuse(self.source.place(run.call), shown, why, nearest)
-        elif old:
-            self.report.note_rule({"why": old[2].why, "same_if": f"the trainer of {run.config} is migrated, too"})
+        elif rows:
+            self.report.note_rule({"why": rows[1].why, "same_if": f"the trainer of {run.config} is migrated, too"})
         self.config(run, settings)
 
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
@@ -3785,21 +3922,6 @@ class TrlMigration:
         nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
         self.report.refuse(self.source.place(call), shown, why, f"{nearest} {run.config}")
         return added
-
-    def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
-        """Insert a class that acts like the old trainer before the trainer's statement, and call it there."""
-        source, report, base = self.source, self.report, self.source.code(call.func)
-        name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
-        while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
-            statement = source.around(statement, ast.stmt)
-        limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
-        if limit and (names := ", ".join(source.rebound(limit, limit, call))):
-            why = f"{names} may be another value at {source.place(call)}, or none"
-            report.refuse(source.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
-        line = source.text.rfind("\n", 0, source.start(statement)) + 1
-        text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
-        report.edit(line, line, text if statement.col_offset else f"{text}\n")
-        report.edit(*source.span(call.func), name, replace(row, name=f"{name}(…)"))
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
         """Report what no edit restores: positions of arguments, overridden methods, imported classes."""
@@ -3946,12 +4068,10 @@ class TrlMigration:
         imports = self.source.imports
         nodes = [node for module, _, node in imports.values() if module.split(".")[0] == "trl"]
         nodes.append(self.source.tree.body[0])
-        text = f"from {module} import {name}\n{' ' * nodes[0].col_offset}"
-        start = self.source.start(nodes[0])
-        is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
-        if name not in imports and not is_added:
-            row = Change(text.strip(), "", newest("trl"), "used by the lines below", "NameError")
-            self.report.edit(start, start, text, row)
+        text = f"from {module} import {name}"
+        if name not in imports:
+            row = Change(text, "", newest("trl"), "used by the lines below", "NameError")
+            self.report.insert(self.source.start(nodes[0]), f"{text}\n{' ' * nodes[0].col_offset}", row)
 
 
 def outcome(source: PythonSource, version: str) -> dict[str, str]:
@@ -4698,6 +4818,9 @@ def migrate_settings(file: str, text: str, version: str, config: str | None) -> 
     return result_of("trl", (version, "given"), report, job.place, job.edited, text)
 
 
+TESTED = "0.14, 0.17, 0.21, 0.26, 1.0 and 1.8"  # versions whose steps tests/files/old_trl/steps.json has
+
+
 def shown_rows(rows: list[dict], names: list[str]) -> str:
     lines = [names, *([str(row.get(name, "")) for name in names] for row in rows)]
     widths = [min(60, max(len(line[i]) for line in lines)) for i in range(len(names))]
@@ -4713,8 +4836,11 @@ def say_result(file: str, result: dict, out: str | None) -> None:
             tell(f"  {where}{entry['setting']}: {entry['why']}; nearest: {entry['nearest']}")
         tell("")
     version = f"{package}=={result['version']} ({result['found']}) to {package}=={newest(package)}"
-    condition = f"; the same run if {', and '.join(report.conditions)}" * bool(report.conditions)
+    condition = f"; the same run if {', and '.join(report.conditions)}" if report.conditions else ""
     tell(f"{file}: {version}, {len(rows)} changes{condition}")
+    if package == "trl" and "GRPOConfig(" in result["text"]:
+        tell(f"tested with GRPO scripts: one step in TRL {TESTED} and, migrated, today: same prompts, sampling,")
+        tell("optimizer, loss (within 1e-5) and gradient (within 1e-4)")
     for note in report.notes:
         tell(f"note: {note}")
     if rows:
