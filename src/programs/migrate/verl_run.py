@@ -147,7 +147,7 @@ class VerlMigration:
         """
         for rule, entry in self.rules():
             target, _, value = entry.get("neutral", {}).get(word.key, "").rpartition("=")
-            if not value or not self.is_on(word.key) or is_equal(word.plain, value):
+            if not value or is_equal(word.plain, value):
                 continue
             if "nearest" not in entry:
                 return {word.key: by_hand(target or word.key, value, rule)}
