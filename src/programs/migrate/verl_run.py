@@ -61,8 +61,8 @@ class VerlMigration:
                 edits.append((word, changes.pop(word.key)))
                 added |= changes
         done = {word.key for word, _ in edits}
-        done |= {x["setting"].partition("=")[0] for x in report.impossible}
-        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.reads(w)]:
+        known = done | {x["setting"].partition("=")[0] for x in report.impossible}
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in known and not self.reads(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
         if matches := [*OWN_CONFIG.finditer(job.text)]:  # a configuration file or folder that is not verl's
             why = "settings of that file cannot be seen here: defaults that changed are not written"
@@ -141,9 +141,9 @@ class VerlMigration:
         return {}
 
     def neutral(self, word: Word) -> dict[str, Change] | None:
-        """The value that does today what the old version did with a setting: it did not read it; None for others.
+        """The change of a setting that the old version did not read: to a value that does nothing; None for others.
 
-        A setting that acted then, and does not today ("nearest"), is refused.
+        A setting that acted then and does nothing today (its rule has "nearest") is refused.
         """
         for rule, entry in self.rules():
             target, _, value = entry.get("neutral", {}).get(word.key, "").rpartition("=")
@@ -161,9 +161,8 @@ class VerlMigration:
 
     def holds(self, condition: str) -> bool:
         """Whether a condition holds: a part of the run, KEY (given and on), !KEY, KEY=VALUE or KEY!=VALUE."""
-        has_reference = self.before("0.4") or any(
-            map(self.is_on, ("algorithm.use_kl_in_reward", f"{ACTOR}.use_kl_loss"))
-        )
+        has_reference = self.before("0.4") or self.is_on("algorithm.use_kl_in_reward")
+        has_reference = has_reference or self.is_on(f"{ACTOR}.use_kl_loss")
         parts = {"critic": self.has_critic, "reference": has_reference, "megatron": "ppo_megatron" in self.job.text}
         is_not, name, sign, value = re.fullmatch(r"(!?)([\w.]+)(!?=|)(.*)", condition).groups()
         is_so = is_equal(self.text(name), value) if sign else parts.get(name, self.is_on(name))
@@ -301,10 +300,12 @@ class VerlMigration:
             plan[key] = by_hand(key, "True", "kl_in_reward")
         for rule, entry in self.rules():
             plan |= {name: by_hand(name, value, rule) for name, value in entry.get("set", {}).items()}
-            if not {"set", "neutral", "nearest"} & {*entry}:
-                self.report.note_rule(entry)
-            elif {"set", "neutral"}.isdisjoint(entry):
+            if "set" in entry or "neutral" in entry:
+                continue
+            if "nearest" in entry:
                 self.report.refuse("", entry["what"], entry["why"], entry["nearest"])
+            else:
+                self.report.note_rule(entry)
         return plan
 
     def mean_of_loss(self) -> dict[str, Change]:
