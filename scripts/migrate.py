@@ -34,14 +34,14 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1123-1220  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
 #     1223-1452  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
 #     1455-2068  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2071-2692  edits          Edits of a text by offset, and the table row that explains each
-#     2695-2983  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2986-3509  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3512-3664  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
-#     3667-4087  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     4090-4437  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4440-4604  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4607-4928  command        The command line: input, the version it was written for, output, messages
+#     2071-2861  edits          Edits of a text by offset, and the table row that explains each
+#     2864-3152  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     3155-3678  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3681-3833  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
+#     3836-4256  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     4259-4624  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4627-4791  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4794-5115  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -2355,13 +2355,22 @@ BY_HAND = r"""{
   "package": "verl", "what": "warmup_style", "since": "0.4",
   "why": "warmup_style was not read: the learning rate stayed constant after its warm-up",
   "otherwise": "cosine acts: another run", "as_before": "lr_scheduler_type=constant",
-  "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:271; 0.4.0: line 354"},
+  "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:271; 0.4.0: line 354", "before": "0.4",
+  "neutral": {
+    "actor_rollout_ref.actor.optim.warmup_style": "actor_rollout_ref.actor.optim.lr_scheduler_type=constant",
+    "critic.optim.warmup_style": "critic.optim.lr_scheduler_type=constant"}},
 "warm_up": {
   "package": "verl", "what": "Megatron's warm-up", "since": "0.4",
   "why": "Megatron's learning rate had no schedule: the warm-up was not read", "otherwise": "it warms up",
-  "source": "verl 0.3.0.post1 verl/workers/megatron_workers.py has no scheduler; 0.4.1: line 214"},
+  "as_before": "lr_warmup_steps_ratio=0",
+  "source": "verl 0.3.0.post1 verl/workers/megatron_workers.py has no scheduler; 0.4.1: line 214", "before": "0.4",
+  "where": ["megatron"],
+  "neutral": {
+    "actor_rollout_ref.actor.optim.lr_warmup_steps": "0", "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": "0",
+    "critic.optim.lr_warmup_steps": "0", "critic.optim.lr_warmup_steps_ratio": "0"}},
 "data_seed": {
-  "package": "verl", "what": "order of the rows", "since": "0.6", "why": "the rows were shuffled with seed 1",
+  "package": "verl", "what": "order of the rows", "since": "0.6",
+  "why": "the rows were shuffled with seed 1; the first epoch is the same",
   "otherwise": "another order in each run",
   "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327",
   "before": "0.6", "set": {"data.seed": "1"}},
@@ -2411,14 +2420,13 @@ BY_HAND = r"""{
   "package": "verl", "what": "the reference's weights", "since": "0.6",
   "why": "the reference was loaded in bfloat16", "otherwise": "fp32",
   "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:169; 0.5.0: line 248", "before": "0.6",
-  "when": "reference", "set": {"actor_rollout_ref.ref.fsdp_config.model_dtype": "bf16"}},
+  "where": ["reference"], "set": {"actor_rollout_ref.ref.fsdp_config.model_dtype": "bf16"}},
 "reward_engine": {
   "package": "verl", "what": "the reward model", "since": "0.7",
   "why": "FSDP ran the reward model; now a server does", "otherwise": "an error: the server has to be named",
   "as_before": "reward.reward_model.rollout.name=vllm",
   "source": "verl 0.6.1 verl/workers/fsdp_workers.py, RewardModelWorker; 0.9.1 trainer/config/reward/reward.yaml",
-  "before": "0.7", "when": "reward_model.enable",
-  "unless": ["reward.reward_model.rollout.name", "reward_model.rollout.name"],
+  "before": "0.7", "where": ["reward_model.enable", "!reward.reward_model.rollout.name", "!reward_model.rollout.name"],
   "set": {"reward.reward_model.rollout.name": "vllm"}},
 "reward_text": {
   "package": "verl", "what": "the text that a reward sees", "since": "0.3",
@@ -2429,7 +2437,7 @@ BY_HAND = r"""{
 "resume": {
   "package": "verl", "since": "0.9",
   "why": "trainer.resume_mode is auto, then and now: move the old run's checkpoints away, or this job continues them",
-  "source": "verl 0.9.1 trainer/config/ppo_trainer.yaml", "before": "0.9", "unless": ["trainer.resume_mode"]},
+  "source": "verl 0.9.1 trainer/config/ppo_trainer.yaml", "before": "0.9", "where": ["!trainer.resume_mode"]},
 "speed": {
   "package": "verl", "since": "0.9",
   "why": "left as today, memory and speed only: enforce_eager (True before 0.6), max_num_seqs (1024), max_model_len",
@@ -2440,7 +2448,168 @@ BY_HAND = r"""{
   "why": "a prompt longer than data.max_prompt_length stopped the run; it is now cut on the left",
   "otherwise": "cut on the left, with a warning",
   "source": "verl 0.3.0.post1 verl/utils/torch_functional.py:294; 0.9.1 verl/experimental/agent_loop/agent_loop.py:445",
-  "first": "0.3", "before": "0.7", "unless": ["data.filter_overlong_prompts", "data.truncation"]},
+  "first": "0.3", "before": "0.7",
+  "where": [
+    "!data.filter_overlong_prompts", "data.truncation!=left", "data.truncation!=right", "data.truncation!=middle"]},
+"first_step": {
+  "package": "verl", "what": "the first step without warm-up", "since": "0.4",
+  "why": "without warm-up, the learning rate of the first step was 0", "otherwise": "the full learning rate",
+  "source": "verl 0.3.0.post1 verl/utils/torch_functional.py:462; 0.9.1: line 788", "before": "0.4",
+  "where": ["!megatron", "!actor_rollout_ref.actor.optim.lr_warmup_steps_ratio"],
+  "set": {"actor_rollout_ref.actor.optim.lr_warmup_steps": "1"}},
+"first_step_critic": {
+  "package": "verl", "since": "0.4", "why": "without warm-up, the learning rate of the first step was 0",
+  "otherwise": "the full learning rate",
+  "source": "verl 0.3.0.post1 verl/utils/torch_functional.py:462; 0.9.1: line 788", "before": "0.4",
+  "where": ["!megatron", "critic", "!critic.optim.lr_warmup_steps_ratio"],
+  "set": {"critic.optim.lr_warmup_steps": "1"}},
+"no_warm_up": {
+  "package": "verl", "since": "0.8", "why": "lr_warmup_steps=0 switched the warm-up off, whatever its ratio",
+  "otherwise": "it warms up",
+  "source": "verl 0.7.1 verl/workers/fsdp_workers.py:657; 0.9.1 workers/engine/fsdp/transformer_impl.py:514",
+  "before": "0.8", "where": ["!megatron", "actor_rollout_ref.actor.optim.lr_warmup_steps=0"],
+  "neutral": {"actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": "0"}},
+"shuffle": {
+  "package": "verl", "what": "actor.shuffle under FSDP", "since": "0.8",
+  "why": "FSDP did not read shuffle: mini-batches kept their order", "otherwise": "it shuffles them",
+  "as_before": "actor.shuffle=False",
+  "source": "verl 0.3.0.post1 verl/workers/actor/dp_actor.py:248; 0.7.1: line 548; 0.9.1 ppo/v1/trainer_base.py:1855",
+  "before": "0.8", "where": ["!megatron", "trainer.use_legacy_worker_impl!=disable"],
+  "neutral": {"actor_rollout_ref.actor.shuffle": "False", "critic.shuffle": "False"}},
+"greedy": {
+  "package": "verl", "what": "validation without do_sample", "since": "0.7",
+  "why": "without val_kwargs.do_sample, validation was greedy at any temperature",
+  "otherwise": "it samples", "as_before": "val_kwargs.temperature=0",
+  "source": "verl 0.3.0.post1 verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:210; 0.9.1 v1/agent_loop_tq.py:76",
+  "first": "0.3", "before": "0.7",
+  "where": ["!actor_rollout_ref.rollout.val_kwargs.do_sample", "actor_rollout_ref.rollout.mode!=async"],
+  "neutral": {"actor_rollout_ref.rollout.val_kwargs.temperature": "0"}},
+"top_k_of_async": {
+  "package": "verl", "what": "top_k of mode=async", "since": "0.7", "why": "with mode=async, top_k was not read",
+  "otherwise": "it acts", "as_before": "top_k=-1",
+  "source": "verl 0.5.0 verl/experimental/agent_loop/agent_loop.py:259, and 0.6; 0.9.1 v1/agent_loop_tq.py:67",
+  "first": "0.5", "before": "0.7", "where": ["actor_rollout_ref.rollout.mode=async"],
+  "neutral": {"actor_rollout_ref.rollout.top_k": "-1", "actor_rollout_ref.rollout.val_kwargs.top_k": "-1"}},
+"ignore_eos": {
+  "package": "verl", "since": "0.9", "why": "ignore_eos was not read", "otherwise": "it acts",
+  "source": "verl 0.8.0 verl/workers/rollout/vllm_rollout/vllm_async_server.py:504; 0.9.1: line 624",
+  "first": "0.7", "before": "0.9", "neutral": {"actor_rollout_ref.rollout.ignore_eos": "False"}},
+"sampling": {
+  "package": "verl", "what": "repetition_penalty, min_p, stop and the like below `rollout`", "since": "0.7",
+  "why": "the rollout sampled with it", "otherwise": "not read",
+  "nearest": "an agent loop of your own, whose run adds it to sampling_params",
+  "source": "verl 0.6.1 verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:266; 0.9.1 v1/agent_loop_tq.py:64",
+  "before": "0.7", "where": ["actor_rollout_ref.rollout.mode!=async"],
+  "neutral": {
+    "actor_rollout_ref.rollout.repetition_penalty": "1", "actor_rollout_ref.rollout.presence_penalty": "0",
+    "actor_rollout_ref.rollout.frequency_penalty": "0", "actor_rollout_ref.rollout.min_p": "0",
+    "actor_rollout_ref.rollout.min_tokens": "0", "actor_rollout_ref.rollout.stop": "null",
+    "actor_rollout_ref.rollout.stop_token_ids": "null", "actor_rollout_ref.rollout.bad_words": "null",
+    "actor_rollout_ref.rollout.logit_bias": "null"}},
+"chat_template": {
+  "package": "verl", "what": "custom_chat_template of mode=sync", "since": "0.7",
+  "why": "custom_chat_template did not reach the prompts", "otherwise": "it acts",
+  "as_before": "custom_chat_template=null",
+  "source": "verl 0.4.1 verl/trainer/main_ppo.py:87, to 0.6.1: line 287; 0.9.1 workers/config/model.py:177",
+  "first": "0.4", "before": "0.7",
+  "where": ["actor_rollout_ref.rollout.mode!=async", "!actor_rollout_ref.rollout.multi_turn.enable"],
+  "neutral": {"actor_rollout_ref.model.custom_chat_template": "null"}},
+"thinking": {
+  "package": "verl", "since": "0.6", "why": "apply_chat_template_kwargs was not read", "otherwise": "it acts",
+  "source": "verl 0.5.0 verl/utils/dataset/rl_dataset.py has none; 0.6.1: line 302", "before": "0.6",
+  "neutral": {"data.apply_chat_template_kwargs.enable_thinking": "True"}},
+"correction_is": {
+  "package": "verl", "what": "rollout_correction without calculate_log_probs", "since": "0.9",
+  "why": "without calculate_log_probs, rollout_correction had no log-probs and did nothing", "otherwise": "it acts",
+  "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:1610, and 0.6; 0.9.1 trainer/config/rollout/rollout.yaml",
+  "first": "0.6", "before": "0.9",
+  "where": ["algorithm.rollout_correction.rollout_is", "!actor_rollout_ref.rollout.calculate_log_probs"],
+  "set": {"actor_rollout_ref.rollout.calculate_log_probs": "False"}},
+"correction_rs": {
+  "package": "verl", "since": "0.9",
+  "why": "without calculate_log_probs, rollout_correction had no log-probs and did nothing", "otherwise": "it acts",
+  "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:1610, and 0.6; 0.9.1 trainer/config/rollout/rollout.yaml",
+  "first": "0.6", "before": "0.9",
+  "where": ["algorithm.rollout_correction.rollout_rs", "!actor_rollout_ref.rollout.calculate_log_probs"],
+  "set": {"actor_rollout_ref.rollout.calculate_log_probs": "False"}},
+"score_of_model": {
+  "package": "verl", "what": "a reward model beside a reward function", "since": "0.7",
+  "why": "the reward model gave the reward, and the function only scored validation",
+  "otherwise": "the function", "nearest": "leaving the function out",
+  "source": "verl 0.6.1 verl/workers/reward_manager/naive.py:50; 0.9.1 reward_loop/reward_loop.py:146", "before": "0.7",
+  "where": ["reward_model.enable", "custom_reward_function.path"]},
+"vision_tower": {
+  "package": "verl", "since": "0.8", "why": "the vision tower was frozen; freeze_vision_tower is not read today",
+  "otherwise": "it trains", "nearest": "a model class of your own that freezes it",
+  "source": "verl 0.7.1 verl/workers/fsdp_workers.py:537; 0.9.1 workers/config/actor.py:161 alone", "first": "0.6",
+  "before": "0.8", "neutral": {"actor_rollout_ref.actor.freeze_vision_tower": "False"}},
+"remax": {
+  "package": "verl", "what": "ReMax", "since": "0.9", "why": "the trainer sampled ReMax's baseline",
+  "otherwise": "an error: no baseline",
+  "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:1455; 0.9.1 ppo/v1/trainer_base.py:1745", "before": "0.9",
+  "where": ["algorithm.adv_estimator=remax"], "set": {"trainer.use_v1": "False"}},
+"pf_ppo": {
+  "package": "verl", "what": "use_pf_ppo", "since": "0.9",
+  "why": "rows were drawn again together with their advantages",
+  "otherwise": "advantages of other rows",
+  "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:227; 0.9.1 ppo/v1/trainer_base.py:1797", "first": "0.4",
+  "before": "0.9", "where": ["critic", "algorithm.use_pf_ppo"], "set": {"trainer.use_v1": "False"}},
+"critic_sum": {
+  "package": "verl", "what": "the critic's loss", "since": "0.9",
+  "why": "it was the sum of the means of its micro-batches", "otherwise": "the mean over the mini-batch",
+  "nearest": "leaving it as it is; critic.optim.clip_grad bounds both",
+  "source": "verl 0.8.0 verl/workers/utils/losses.py:167; 0.9.1: line 186", "first": "0.8", "before": "0.9",
+  "where": ["critic"]},
+"critic_rows": {
+  "package": "verl", "what": "the critic's mini-batch", "since": "0.4",
+  "why": "critic.ppo_mini_batch_size counted rows, not prompts with rollout.n rows each",
+  "otherwise": "prompts", "as_before": "critic.ppo_mini_batch_size / rollout.n",
+  "nearest": "critic.ppo_mini_batch_size / rollout.n",
+  "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:647; 0.9.1 ppo/v1/trainer_base.py:1806", "before": "0.4",
+  "where": ["critic"], "neutral": {"actor_rollout_ref.rollout.n": "1"}},
+"after_the_end": {
+  "package": "verl", "what": "GAE with lam below 1", "since": "0.4",
+  "why": "GAE with lam below 1 also counted the critic's value after the end token", "otherwise": "values up to it",
+  "source": "verl 0.3.0.post1 verl/workers/critic/dp_critic.py:156; 0.4.0: line 181", "before": "0.4",
+  "where": ["critic", "algorithm.lam", "algorithm.lam!=1"]},
+"reward_thread": {
+  "package": "verl", "what": "the thread of a reward", "since": "0.7",
+  "why": "a reward ran in the main thread; in today's, signal (the timeout of math_verify) raises",
+  "otherwise": "threads",
+  "source": "verl 0.6.1 verl/workers/reward_manager/naive.py:89; 0.9.1 reward_loop/reward_manager/naive.py:75",
+  "before": "0.7", "where": ["custom_reward_function.path"], "same_if": "the reward uses no signal"},
+"batch_end": {
+  "package": "verl", "since": "0.9",
+  "why": "on_batch_end of a data set's class is called with trainer.use_v1=False alone",
+  "source": "verl 0.5.0 verl/trainer/ppo/ray_trainer.py:1421; 0.9.1: line 1820, not in ppo/v1", "first": "0.5",
+  "before": "0.9", "where": ["data.custom_cls.path"]},
+"megatron_temperature": {
+  "package": "verl", "what": "Megatron's log-probs", "since": "0.6",
+  "why": "Megatron's log-probs were not divided by the temperature", "otherwise": "divided by it", "nearest": "1.0",
+  "source": "verl 0.5.0 verl/workers/actor/megatron_actor.py has none; 0.6.1: line 577", "before": "0.6",
+  "where": ["megatron"], "neutral": {"actor_rollout_ref.rollout.temperature": "1"}},
+"megatron_decay": {
+  "package": "verl", "since": "0.4", "why": "Megatron's weight decay was 0.01, whatever the setting",
+  "otherwise": "it acts", "source": "verl 0.3.0.post1 verl/utils/megatron_utils.py:198; 0.4.1: line 210",
+  "before": "0.4", "where": ["megatron"],
+  "neutral": {"actor_rollout_ref.actor.optim.weight_decay": "0.01", "critic.optim.weight_decay": "0.01"}},
+"megatron_kl_loss": {
+  "package": "verl", "since": "0.3", "why": "Megatron did not read use_kl_loss", "otherwise": "it acts",
+  "source": "verl 0.2.0.post2 verl/workers/actor/megatron_actor.py:281; 0.3.0.post1: line 296", "before": "0.3",
+  "where": ["megatron"], "neutral": {"actor_rollout_ref.actor.use_kl_loss": "False"}},
+"megatron_shuffle": {
+  "package": "verl", "since": "0.4", "why": "its default under Megatron then", "otherwise": "False, -1",
+  "source": "verl 0.3.0.post1 verl/trainer/config/ppo_megatron_trainer.yaml", "before": "0.4",
+  "where": ["megatron"], "set": {"actor_rollout_ref.actor.shuffle": "True", "trainer.test_freq": "2"}},
+"megatron_schedule": {
+  "package": "verl", "since": "0.5", "why": "its default under Megatron then", "otherwise": "constant",
+  "source": "verl 0.4.1 verl/trainer/config/ppo_megatron_trainer.yaml", "first": "0.4", "before": "0.5",
+  "where": ["megatron"], "set": {"actor_rollout_ref.actor.optim.lr_decay_style": "linear"}},
+"megatron_critic": {
+  "package": "verl", "since": "0.6", "why": "its default under Megatron then", "otherwise": "constant, 1e-5",
+  "source": "verl 0.5.0 verl/trainer/config/critic/megatron_critic.yaml", "first": "0.4", "before": "0.6",
+  "where": ["megatron", "critic"],
+  "set": {"critic.optim.lr_decay_style": "linear", "critic.optim.lr": "1e-6"}},
 "sft_length": {
   "what": "SFT's length", "since": "0.15",
   "why": "the length was the model's longest, at most 1024: the same if the model has 1024 positions",
@@ -4141,7 +4310,8 @@ class VerlMigration:
                 edits.append((word, changes.pop(word.key)))
                 added |= changes
         done = {word.key for word, _ in edits}
-        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.reads(w)]:
+        known = done | {x["setting"].partition("=")[0] for x in report.impossible}
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in known and not self.reads(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
         if matches := [*OWN_CONFIG.finditer(job.text)]:  # a configuration file or folder that is not verl's
             why = "settings of that file cannot be seen here: defaults that changed are not written"
@@ -4199,8 +4369,8 @@ class VerlMigration:
         is_other = self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS))
         if key in (BATCH, PROMPTS) and is_other and self.before("0.9") and not self.before("0.4"):
             return self.prompts(word)
-        if self.before("0.4") and (change := self.schedule(word)):
-            return {key: change}
+        if (neutral := self.neutral(word)) is not None:
+            return neutral
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
@@ -4219,15 +4389,33 @@ class VerlMigration:
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
 
-    def schedule(self, word: Word) -> Change | None:
-        """The change of a learning-rate schedule that was not read: its style, under Megatron its warm-up, too."""
-        section, _, name = word.key.rpartition(".")
-        if not section.endswith(".optim") or name not in ("warmup_style", "lr_warmup_steps", "lr_warmup_steps_ratio"):
-            return None
-        if name == "warmup_style":
-            return by_hand(f"{section}.lr_scheduler_type", "constant", "schedule")
-        is_megatron = "ppo_megatron" in self.job.text and self.is_on(word.key)
-        return by_hand(word.key, "0", "warm_up") if is_megatron else None
+    def neutral(self, word: Word) -> dict[str, Change] | None:
+        """The change of a setting that the old version did not read: to a value that does nothing; None for others.
+
+        A setting that acted then and does nothing today (its rule has "nearest") is refused.
+        """
+        for rule, entry in self.rules():
+            target, _, value = entry.get("neutral", {}).get(word.key, "").rpartition("=")
+            if not value or is_equal(word.plain, value):
+                continue
+            if "nearest" not in entry:
+                return {word.key: by_hand(target or word.key, value, rule)}
+            self.refuse(word, f"{word.key}={word.value}", entry["why"], entry["nearest"])
+            return {}
+        return None
+
+    def rules(self) -> list[tuple[str, dict]]:
+        """The rules of the old version whose conditions all hold for this job."""
+        return [(r, e) for r, e in rules_of("verl", self.version) if all(map(self.holds, e.get("where", ())))]
+
+    def holds(self, condition: str) -> bool:
+        """Whether a condition holds: a part of the run, KEY (given and on), !KEY, KEY=VALUE or KEY!=VALUE."""
+        has_reference = self.before("0.4") or self.is_on("algorithm.use_kl_in_reward")
+        has_reference = has_reference or self.is_on(f"{ACTOR}.use_kl_loss")
+        parts = {"critic": self.has_critic, "reference": has_reference, "megatron": "ppo_megatron" in self.job.text}
+        is_not, name, sign, value = re.fullmatch(r"(!?)([\w.]+)(!?=|)(.*)", condition).groups()
+        is_so = is_equal(self.text(name), value) if sign else parts.get(name, self.is_on(name))
+        return is_so != (bool(is_not) or sign == "!=")
 
     def prompts(self, word: Word) -> dict[str, Change]:
         """The change of data.train_batch_size, or of data.gen_batch_size, which won over it."""
@@ -4359,14 +4547,13 @@ class VerlMigration:
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
             plan[key] = by_hand(key, "True", "kl_in_reward")
-        has_reference = key in plan or any(map(self.is_on, (key, f"{ACTOR}.use_kl_loss")))
-        for rule, entry in rules_of("verl", self.version):
-            when = entry.get("when")
-            is_on = has_reference if when == "reference" else not when or self.is_on(when)
-            if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
-                continue
+        for rule, entry in self.rules():
             plan |= {name: by_hand(name, value, rule) for name, value in entry.get("set", {}).items()}
-            if "set" not in entry:
+            if "set" in entry or "neutral" in entry:
+                continue
+            if "nearest" in entry:
+                self.report.refuse("", entry["what"], entry["why"], entry["nearest"])
+            else:
                 self.report.note_rule(entry)
         return plan
 

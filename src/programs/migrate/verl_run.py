@@ -61,7 +61,8 @@ class VerlMigration:
                 edits.append((word, changes.pop(word.key)))
                 added |= changes
         done = {word.key for word, _ in edits}
-        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in done and not self.reads(w)]:
+        known = done | {x["setting"].partition("=")[0] for x in report.impossible}
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in known and not self.reads(w)]:
             report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
         if matches := [*OWN_CONFIG.finditer(job.text)]:  # a configuration file or folder that is not verl's
             why = "settings of that file cannot be seen here: defaults that changed are not written"
@@ -119,8 +120,8 @@ class VerlMigration:
         is_other = self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS))
         if key in (BATCH, PROMPTS) and is_other and self.before("0.9") and not self.before("0.4"):
             return self.prompts(word)
-        if self.before("0.4") and (change := self.schedule(word)):
-            return {key: change}
+        if (neutral := self.neutral(word)) is not None:
+            return neutral
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
@@ -139,15 +140,33 @@ class VerlMigration:
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
 
-    def schedule(self, word: Word) -> Change | None:
-        """The change of a learning-rate schedule that was not read: its style, under Megatron its warm-up, too."""
-        section, _, name = word.key.rpartition(".")
-        if not section.endswith(".optim") or name not in ("warmup_style", "lr_warmup_steps", "lr_warmup_steps_ratio"):
-            return None
-        if name == "warmup_style":
-            return by_hand(f"{section}.lr_scheduler_type", "constant", "schedule")
-        is_megatron = "ppo_megatron" in self.job.text and self.is_on(word.key)
-        return by_hand(word.key, "0", "warm_up") if is_megatron else None
+    def neutral(self, word: Word) -> dict[str, Change] | None:
+        """The change of a setting that the old version did not read: to a value that does nothing; None for others.
+
+        A setting that acted then and does nothing today (its rule has "nearest") is refused.
+        """
+        for rule, entry in self.rules():
+            target, _, value = entry.get("neutral", {}).get(word.key, "").rpartition("=")
+            if not value or is_equal(word.plain, value):
+                continue
+            if "nearest" not in entry:
+                return {word.key: by_hand(target or word.key, value, rule)}
+            self.refuse(word, f"{word.key}={word.value}", entry["why"], entry["nearest"])
+            return {}
+        return None
+
+    def rules(self) -> list[tuple[str, dict]]:
+        """The rules of the old version whose conditions all hold for this job."""
+        return [(r, e) for r, e in rules_of("verl", self.version) if all(map(self.holds, e.get("where", ())))]
+
+    def holds(self, condition: str) -> bool:
+        """Whether a condition holds: a part of the run, KEY (given and on), !KEY, KEY=VALUE or KEY!=VALUE."""
+        has_reference = self.before("0.4") or self.is_on("algorithm.use_kl_in_reward")
+        has_reference = has_reference or self.is_on(f"{ACTOR}.use_kl_loss")
+        parts = {"critic": self.has_critic, "reference": has_reference, "megatron": "ppo_megatron" in self.job.text}
+        is_not, name, sign, value = re.fullmatch(r"(!?)([\w.]+)(!?=|)(.*)", condition).groups()
+        is_so = is_equal(self.text(name), value) if sign else parts.get(name, self.is_on(name))
+        return is_so != (bool(is_not) or sign == "!=")
 
     def prompts(self, word: Word) -> dict[str, Change]:
         """The change of data.train_batch_size, or of data.gen_batch_size, which won over it."""
@@ -279,14 +298,13 @@ class VerlMigration:
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
             plan[key] = by_hand(key, "True", "kl_in_reward")
-        has_reference = key in plan or any(map(self.is_on, (key, f"{ACTOR}.use_kl_loss")))
-        for rule, entry in rules_of("verl", self.version):
-            when = entry.get("when")
-            is_on = has_reference if when == "reference" else not when or self.is_on(when)
-            if not is_on or any(self.text(name) not in ("", "error", *UNSET) for name in entry.get("unless", ())):
-                continue
+        for rule, entry in self.rules():
             plan |= {name: by_hand(name, value, rule) for name, value in entry.get("set", {}).items()}
-            if "set" not in entry:
+            if "set" in entry or "neutral" in entry:
+                continue
+            if "nearest" in entry:
+                self.report.refuse("", entry["what"], entry["why"], entry["nearest"])
+            else:
                 self.report.note_rule(entry)
         return plan
 
