@@ -41,7 +41,7 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     3836-4256  trl script     A script that trains with TRL: its trainers, their configs and their imports
 #     4259-4624  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
 #     4627-4791  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4794-5115  command        The command line: input, the version it was written for, output, messages
+#     4794-5116  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -3463,7 +3463,7 @@ def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
         weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
         weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
         losses = renamed[1:-1] if isinstance(kinds, list) else renamed
-        weight = run.text("rpo_alpha") + " or 0.0" * (run.value("rpo_alpha") is UNKNOWN)  # None: no SFT term
+        weight = run.text("rpo_alpha") + (" or 0.0" if run.value("rpo_alpha") is UNKNOWN else "")  # None: no SFT term
         plan = {"rpo_alpha": Change("loss_weights", f"[{weights}, {weight}]", "0.29", why)}
         plan["loss_type"] = Change("loss_type", f'[{losses}, "sft"]', "0.29", why)
         if run.has("loss_weights"):
@@ -3513,7 +3513,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
             continue
         is_idle = run.value(name) in (None, False, "", NAMES["same_values"].get(name))
         is_lost = not (name in (*cut, *NAMES["lossless"]) or new or is_idle)
-        effect = ", and the run is the same" * (not is_lost and name not in cut)
+        effect = ", and the run is the same" if not is_lost and name not in cut else ""
         plan[name] = Change(name, None, since, f"{name} is gone{effect}")
         if is_lost:
             nearest = NAMES["gone_arguments"].get(name, "leaving it out")
@@ -3713,7 +3713,7 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
         plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
     if switches:  # BitsAndBytesConfig would quantise even if all were False
         text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
-        text += f" if {' or '.join(switches)} else None" * ("True" not in switches)
+        text += f" if {' or '.join(switches)} else None" if "True" not in switches else ""
         plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
     return plan
 
@@ -3941,10 +3941,10 @@ class TrlMigration:
             rows = None
         elif rows and run.unseen and (limit := prompt_limit(run)[0]) and not run.has("max_prompt_length"):
             why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-            also = ", and for longest" * (rows[1].why == RULES["cut_rows"]["why"])
+            also = ", and for longest" if rows[1].why == RULES["cut_rows"]["why"] else ""
             nearest = f"your number for the {limit} of the class{also}"
             report.refuse(source.place(call), "max_prompt_length", why, nearest)
-        if methods := [rows] * bool(rows) + old_methods(run):
+        if methods := ([rows] if rows else []) + old_methods(run):
             insert_class(run, call, methods, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
@@ -4087,7 +4087,7 @@ class TrlMigration:
         added = {n: x for n, x in settings.items() if x.text and (n not in given or x.why == DEFAULT)}
         defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
-        why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
+        why += f"; {run.config}(…) is edited at {places}" if places else (f"; {defaults}" if added else "")
         nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
         self.report.refuse(self.source.place(call), shown, why, f"{nearest} {run.config}")
         return added
@@ -4162,10 +4162,10 @@ class TrlMigration:
         if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
             flags["minibatches"] = run.value("batch_size") // update
         left = ", ".join(f"{x.name}={self.source.code(x.value)}" for x in run.arguments if x.name not in carried)
-        script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
+        script = "scripts/ppo_train.py" + (" --advantage rloo" if trainer == "RLOOTrainer" else "")
         nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
-        nearest += f"; no flag was found for {left}" * bool(left)
-        nearest += f"; these are defaults of {config}, whose settings cannot be seen" * (not calls)
+        nearest += f"; no flag was found for {left}" if left else ""
+        nearest += f"; these are defaults of {config}, whose settings cannot be seen" if not calls else ""
         why = f"{trainer} of {self.version} has no successor in TRL"
         why = RULES["rloo"]["why"] if trainer == "RLOOTrainer" else why
         self.report.refuse(self.source.place(call), trainer, why, nearest)
@@ -4184,7 +4184,7 @@ class TrlMigration:
             return today
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
-        places = ["trl"] * (name in exports) or [x for x, names in modules.items() if name in names]
+        places = ["trl"] if name in exports else [x for x, names in modules.items() if name in names]
         return places[0] if len(places) == 1 and name not in NAMES["gone_names"] else ""
 
     def nearest(self, name: str) -> str:
@@ -4968,7 +4968,7 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     job = kind(file, text)
     inherits = kind is YamlJob and re.search(r"\bppo_\w*trainer\b", text)  # from verl's own file, in `defaults`
     is_verl = job.mains or inherits or any(word.key.split(".")[0] in SECTIONS for word in job.words)
-    advice = "; for settings of TRL try --from trl==VERSION, that of their run" * (kind is YamlJob)
+    advice = "; for settings of TRL try --from trl==VERSION, that of their run" if kind is YamlJob else ""
     need(is_verl, f"got {file} without a setting of verl; expected a job or its YAML{advice}")
 
     def migrations(version: str, report: Report) -> list[VerlMigration]:
@@ -4989,7 +4989,7 @@ def migrate_job(file: str, text: str, version: str) -> dict:
         edit_pins(text, {"verl": newest("verl")}, report)
     result = result_of("verl", chosen, report, job.place, job.edited, text)
     if kind is ShellJob and not all(map(other_mains, job.commands())):
-        engine = " and model_engine=megatron" * ("ppo_megatron" in text)
+        engine = " and model_engine=megatron" if "ppo_megatron" in text else ""
         way = f"verl_train.py --check --overrides FILE composes its words, one KEY=VALUE a line{engine}"
         report.note(f"only names of keys were checked; in verl's environment, {way}")
     return result
@@ -5032,6 +5032,7 @@ def say_result(file: str, result: dict, out: str | None) -> None:
         tell(f"note: {note}")
     if rows:
         tell("\n" + shown_rows(rows, ["line", "setting", "since", "why", "otherwise"]))
+        tell("\n--json has file and line in the old source of each change that no signature shows")
     if step := result.get("trial"):
         tell("\n" + shown_rows(step["settings"], ["setting", "new", "read"]))
         tell(f"--check: one step of {step['trainer']}, loss {step['loss']:.4g}")

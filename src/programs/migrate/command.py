@@ -195,7 +195,7 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     job = kind(file, text)
     inherits = kind is YamlJob and re.search(r"\bppo_\w*trainer\b", text)  # from verl's own file, in `defaults`
     is_verl = job.mains or inherits or any(word.key.split(".")[0] in SECTIONS for word in job.words)
-    advice = "; for settings of TRL try --from trl==VERSION, that of their run" * (kind is YamlJob)
+    advice = "; for settings of TRL try --from trl==VERSION, that of their run" if kind is YamlJob else ""
     need(is_verl, f"got {file} without a setting of verl; expected a job or its YAML{advice}")
 
     def migrations(version: str, report: Report) -> list[VerlMigration]:
@@ -216,7 +216,7 @@ def migrate_job(file: str, text: str, version: str) -> dict:
         edit_pins(text, {"verl": newest("verl")}, report)
     result = result_of("verl", chosen, report, job.place, job.edited, text)
     if kind is ShellJob and not all(map(other_mains, job.commands())):
-        engine = " and model_engine=megatron" * ("ppo_megatron" in text)
+        engine = " and model_engine=megatron" if "ppo_megatron" in text else ""
         way = f"verl_train.py --check --overrides FILE composes its words, one KEY=VALUE a line{engine}"
         report.note(f"only names of keys were checked; in verl's environment, {way}")
     return result
@@ -259,6 +259,7 @@ def say_result(file: str, result: dict, out: str | None) -> None:
         tell(f"note: {note}")
     if rows:
         tell("\n" + shown_rows(rows, ["line", "setting", "since", "why", "otherwise"]))
+        tell("\n--json has file and line in the old source of each change that no signature shows")
     if step := result.get("trial"):
         tell("\n" + shown_rows(step["settings"], ["setting", "new", "read"]))
         tell(f"--check: one step of {step['trainer']}, loss {step['loss']:.4g}")

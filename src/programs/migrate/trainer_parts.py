@@ -43,7 +43,7 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
         plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
     if switches:  # BitsAndBytesConfig would quantise even if all were False
         text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
-        text += f" if {' or '.join(switches)} else None" * ("True" not in switches)
+        text += f" if {' or '.join(switches)} else None" if "True" not in switches else ""
         plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
     return plan
 

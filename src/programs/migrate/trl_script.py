@@ -132,10 +132,10 @@ class TrlMigration:
             rows = None
         elif rows and run.unseen and (limit := prompt_limit(run)[0]) and not run.has("max_prompt_length"):
             why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-            also = ", and for longest" * (rows[1].why == RULES["cut_rows"]["why"])
+            also = ", and for longest" if rows[1].why == RULES["cut_rows"]["why"] else ""
             nearest = f"your number for the {limit} of the class{also}"
             report.refuse(source.place(call), "max_prompt_length", why, nearest)
-        if methods := [rows] * bool(rows) + old_methods(run):
+        if methods := ([rows] if rows else []) + old_methods(run):
             insert_class(run, call, methods, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
@@ -278,7 +278,7 @@ class TrlMigration:
         added = {n: x for n, x in settings.items() if x.text and (n not in given or x.why == DEFAULT)}
         defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
-        why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
+        why += f"; {run.config}(…) is edited at {places}" if places else (f"; {defaults}" if added else "")
         nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
         self.report.refuse(self.source.place(call), shown, why, f"{nearest} {run.config}")
         return added
@@ -353,10 +353,10 @@ class TrlMigration:
         if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
             flags["minibatches"] = run.value("batch_size") // update
         left = ", ".join(f"{x.name}={self.source.code(x.value)}" for x in run.arguments if x.name not in carried)
-        script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
+        script = "scripts/ppo_train.py" + (" --advantage rloo" if trainer == "RLOOTrainer" else "")
         nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
-        nearest += f"; no flag was found for {left}" * bool(left)
-        nearest += f"; these are defaults of {config}, whose settings cannot be seen" * (not calls)
+        nearest += f"; no flag was found for {left}" if left else ""
+        nearest += f"; these are defaults of {config}, whose settings cannot be seen" if not calls else ""
         why = f"{trainer} of {self.version} has no successor in TRL"
         why = RULES["rloo"]["why"] if trainer == "RLOOTrainer" else why
         self.report.refuse(self.source.place(call), trainer, why, nearest)
@@ -375,7 +375,7 @@ class TrlMigration:
             return today
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
-        places = ["trl"] * (name in exports) or [x for x, names in modules.items() if name in names]
+        places = ["trl"] if name in exports else [x for x, names in modules.items() if name in names]
         return places[0] if len(places) == 1 and name not in NAMES["gone_names"] else ""
 
     def nearest(self, name: str) -> str:

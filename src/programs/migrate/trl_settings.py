@@ -249,7 +249,7 @@ def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
         weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
         weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
         losses = renamed[1:-1] if isinstance(kinds, list) else renamed
-        weight = run.text("rpo_alpha") + " or 0.0" * (run.value("rpo_alpha") is UNKNOWN)  # None: no SFT term
+        weight = run.text("rpo_alpha") + (" or 0.0" if run.value("rpo_alpha") is UNKNOWN else "")  # None: no SFT term
         plan = {"rpo_alpha": Change("loss_weights", f"[{weights}, {weight}]", "0.29", why)}
         plan["loss_type"] = Change("loss_type", f'[{losses}, "sft"]', "0.29", why)
         if run.has("loss_weights"):
@@ -299,7 +299,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
             continue
         is_idle = run.value(name) in (None, False, "", NAMES["same_values"].get(name))
         is_lost = not (name in (*cut, *NAMES["lossless"]) or new or is_idle)
-        effect = ", and the run is the same" * (not is_lost and name not in cut)
+        effect = ", and the run is the same" if not is_lost and name not in cut else ""
         plan[name] = Change(name, None, since, f"{name} is gone{effect}")
         if is_lost:
             nearest = NAMES["gone_arguments"].get(name, "leaving it out")
