@@ -1,3 +1,3 @@
 """Reading what runs have written: logs, settings, samples."""
 
-ROOMS = ("dialects", "logged_run", "run_settings", "sample_texts", "sample_files", "log_reading", "logs", "run_folder")
+ROOMS = ("dialects", "logged_run", "run_settings", "sample_texts", "log_reading", "sample_files", "logs", "run_folder")

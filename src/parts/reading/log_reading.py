@@ -2,12 +2,14 @@
 
 import difflib
 import functools
+import itertools
 import math
 import re
+from collections import Counter
 from pathlib import Path
 
 from parts.foundation.messages import need
-from parts.reading.dialects import NAMES, PATTERNS
+from parts.reading.dialects import FITS, KIND, NAMES, PATTERNS, words_of
 from parts.reading.logged_run import LoggedRun, as_number
 from parts.reading.run_settings import flat_config
 
@@ -28,7 +30,9 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
 TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
-MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
+# a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
+MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
+TIME = re.compile(r"\d+[-:/]\d+[-:/]\d[\d:.,TZ+/ -]*")
 
 
 @functools.lru_cache(1 << 14)  # a log repeats its names
@@ -116,6 +120,7 @@ class Table:
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
         self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
+        self.head = []  # the first rows
         self.begin()
 
     def begin(self) -> None:
@@ -134,6 +139,7 @@ class Table:
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
+        self.head += [row] if self.rows <= HEAD_ROWS else ()
         step = self.step = self.step_of(row)
         columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
@@ -260,7 +266,7 @@ def other_quantity(name: str, points: dict[int, float], columns) -> str:
 
 def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
     """A run with a table's metrics under common names. Names given by --columns take precedence."""
-    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
+    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad, head=table.head)
     run.settings["restarts"] = sorted({*table.restarts})
     runs = ", ".join([*table.run_names][:3])
     need(len(table.run_names) < 2, f"got {path} with the runs {runs}; expected one run; try an export of one run")
@@ -276,7 +282,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
             f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
             f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
         )
-    names = {column: FIGURES[figure] for column, figure in names.items() if figure != "step"}
+    names = {column: FIGURES.get(figure, f"part:{column}") for column, figure in names.items() if figure != "step"}
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
 
     def place(key: str) -> tuple:
@@ -321,3 +327,60 @@ def drop_padded(run: LoggedRun) -> None:
     for step, value in longest.items():
         if limit and value < limit and step in run.series.get("truncated", {}):
             run.series["truncated"][step] = 0.0
+
+
+def best_fits(names: list[str]) -> dict[str, list[str]]:
+    """{figure or text: the columns that fit it best by their words}; several fit equally."""
+    ranks: dict[str, dict[str, tuple[int, int]]] = {}
+    for name in names:
+        words = words_of(name)
+        common = common_name("_".join(words), "trl") or "part"
+        kinds, rest = {KIND[word] for word in words if word in KIND} - {""}, sum(word not in KIND for word in words)
+        places = [(i, figure) for i, (figure, needed) in enumerate(FITS) if kinds == {*needed.split()}]
+        if not common.startswith(("held_out", "part")):  # a known name in camelCase
+            places = [(-1, figure) for figure, known in FIGURES.items() if known == common]
+        for place, figure in places:
+            ranks.setdefault(figure, {})[name] = (place, rest)
+    return {figure: [x for x in fits if fits[x] == min(fits.values())] for figure, fits in ranks.items()}
+
+
+def grows(rows: list[dict], name: str) -> bool:
+    """Whether a column's whole numbers rise, or fall, in most rows: a step, unlike that of several samples."""
+    pairs = [*itertools.pairwise(n for row in rows if (n := whole_number(row.get(name))) is not None)]
+    return len(pairs) > 1 and 2 * max(sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)) > len(pairs)
+
+
+def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str, list[str]]:
+    """{figure: columns that fit equally} of a log without a known score or step; {} if it is no log of training.
+
+    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs.
+    """
+    known = [columns["step"]] if "step" in columns else [name for name in run.columns if names_step(name)]
+    cells = [(name, cell) for row in run.head for name, cell in row.items() if cell not in (None, "")]
+    typed = any(isinstance(cell, (int, float)) for _, cell in cells)  # so that a text is none by accident
+    texts = {x for x, cell in cells if number_of(cell) is None or (typed and isinstance(cell, str) and "%" not in cell)}
+    texts -= {name for name, cell in cells if TIME.fullmatch(str(cell))}
+    numbers = [name for name in dict(cells) if name in run.columns and name not in {*texts, *columns.values()}]
+    if (known and "score" in run.series) or len(numbers) <= 2 * len(texts):
+        return {}
+    fits = best_fits([name for name in numbers if not common_name(name, run.dialect)])
+    steps, score = fits.pop("step", []), fits.get("reward", [run.name("score")])[0]
+    taken = {*columns, *(figure for figure, name in FIGURES.items() if name in run.series)}
+    fits = {figure: fits[figure] for figure in fits if figure in {*FIGURES, "correct"} - taken}
+    scored = [row for row in run.head if row.get(score) not in (None, "")]
+    for name in dict(cells) if known or steps else ():
+        runs = Counter(str(row.get(name)) for row in scored if {KIND.get(word) for word in words_of(name)} == {"run"})
+        is_one = len(runs) < 2 or min(runs.values()) < 2
+        need(is_one, f"got {path} with {name} {', '.join([*runs][:3])}; expected one run; try an export of one run")
+    named = [name for name in known or steps if grows(scored, name)]
+    steps = named or [name for name in numbers if not {*words_of(name)} & KIND.keys() and grows(scored, name)]
+    trains = {*fits, *run.series} - {"reward", "score", "length", "correct", "accuracy", "held_out"}
+    is_evaluated = re.search(rf"(?<![a-z])({EVALUATION}|results?)(?![a-z])", path.stem.lower())
+    is_log = (named and not is_evaluated) or (len(steps) == 1 and trains)
+    return (fits if known else {"step": steps} | fits) if is_log else {}
+
+
+def meanings(columns: dict[str, str]) -> str:
+    """What columns were read as, in words."""
+    others = {kind.replace("accuracy", "held-out accuracy"): name for kind, name in columns.items() if name != kind}
+    return "read " + ", ".join(f"{name} as {kind}" for kind, name in others.items())

@@ -141,6 +141,8 @@ class LoggedRun:
     rows: dict[str, dict] = field(default_factory=dict)  # prompt of a sample -> its row in the data
     trials: dict[str, str] = field(default_factory=dict)  # cause -> evidence for it that --rescore found
     golds: dict[str, str] = field(default_factory=dict)  # prompt -> gold answer, in the order of the training data
+    head: list[dict] = field(default_factory=list)  # the log's first rows
+    own: dict[str, str] = field(default_factory=dict)  # figure or text -> the column that words of its name point to
 
     @property
     def dialect(self) -> str:
@@ -263,6 +265,13 @@ class LoggedRun:
         gain = after - before
         scatter = max([GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:]))])
         return gain, gain - 2 * scatter, gain + 2 * scatter
+
+    def held_out_peak(self) -> int | None:
+        """The step of the best held-out share if the last one surely lies below it, else None."""
+        points, rows = self.points("held_out"), max(self.values("held_out_rows"), default=64)
+        step, best = max(points, key=lambda point: point[1], default=(0, -1))
+        is_share = points and 0 <= min(self.values("held_out")) <= best <= 1
+        return step if is_share and share_gain((best, rows), (points[-1][1], rows))[2] < 0 else None
 
     def gained(self) -> bool:
         """Whether the held-out metric gained over GAIN and kept 3/4 of its best; without one, if correctness rose."""

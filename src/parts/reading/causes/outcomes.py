@@ -36,11 +36,8 @@ def rise_beside(run: LoggedRun) -> tuple[float, float]:
 
 def past_its_best(run: LoggedRun) -> bool:
     """Whether the held-out share fell from its best while the score rose, mostly beside right answers and format."""
-    held_out, (rise, beside) = run.values("held_out"), rise_beside(run)
-    if not rise > 0 or beside <= 0.6 * rise or not 0 <= min(held_out, default=-1) <= max(held_out) <= 1:
-        return False
-    rows = max(run.values("held_out_rows"), default=64)
-    return share_gain((max(held_out), rows), (held_out[-1], rows))[2] < 0
+    rise, beside = rise_beside(run)
+    return rise > 0 and beside > 0.6 * rise and run.held_out_peak() is not None
 
 
 def rising_parts(run: LoggedRun) -> list[str]:
@@ -135,8 +132,10 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
         lower = held_out is not None and held_out[2] < -GAIN and len(points) > 2
         rose = bool(rising) or (lower and scores[:1] < scores[-1:])
+    elif rose and run.trend("length") > 0 and last > 1.5 * first:  # its length grows with the score
+        lower = run.held_out_peak() is not None
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
-    if (few and not rose) or (better and not (worse or hollow or bought) and (judged or not unfinished)):
+    if (few and not rose) or (better and not (worse or hollow or bought or lower) and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []

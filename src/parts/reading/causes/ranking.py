@@ -42,7 +42,11 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
     elif is_flat(scores) and not solved:
         seen["flat_score"] = run.fact("score", f"the score is flat over {len(scores)} steps")
     if len(held_out) >= 2 and not gained and not solved:
-        text = f"the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g}"
+        text, peak = f"the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g}", run.held_out_peak()
+        if peak is not None and max(held_out) > held_out[0]:
+            text += f" (best: {max(held_out):.3g} at step {peak})"
+        if run.trend("score") > 0:
+            text += ", while the score went from {:.3g} to {:.3g}".format(*run.ends("score"))
         seen["held_out_flat"] = run.fact("held_out", text)
     for name, series, limit, words in LEVELS:
         late = run.ends(series)[1]
@@ -93,7 +97,8 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         steps = [step for step in (*broken, lost and lost.step) if step is not None]
         return BROKEN, min(steps, default=min(run.steps(), default=1))
     if gain and gain[2] < 0 and gain[0] < -GAIN:
-        return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
+        peak = run.held_out_peak() or 0
+        return BROKEN, min((step for step in run.series["held_out"] if step > peak), default=None)
     right = right_gain(run.texts)
     works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0 and not (right and right[0] <= 0)
     if works and run.gained() and all(cause.name in SIDE_CAUSES for cause, _ in sure):
