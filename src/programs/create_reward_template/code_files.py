@@ -125,7 +125,7 @@ def with_caller(text: str, plain: dict[str, str], args) -> str:
     header += [f"{own}=None"] * bool(missing)
     call = [f"{plain.get(x, x)}=" + (f"[{x}]" if one and not limit_of(x) else x) for x in args.parameters]
     kind, wait = ("async ", "await ") if f"async def {args.name}(" in text else ("", "")
-    text = re.sub(rf"(?<=def ){args.name}(?=\()|\b{args.name}(?=\(prompts=)", batch, text)
+    text = re.sub(rf"(?m)(?:(?<=^def )|(?<=^async def )){args.name}(?=\()|\b{args.name}(?=\(prompts=)", batch, text)
     body, main, end = text.rpartition(START) if START in text else (text, "", "")
     lines = [f"{kind}def {args.name}({', '.join(header)}, **kwargs):"]
     lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{own}`."""']
@@ -175,7 +175,5 @@ def tried_on_programs(args) -> dict:
     paid = [name for kind, name, score in tried if kind == "hostile" and score]
     report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
     report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": told["isolated"]}
-    return report | {
-        "not_against": NOT_AGAINST,
-        "right_but_0": RIGHT_AT_0.format(in_what=IN_WHAT[args.per], **vars(args)),
-    }
+    report |= {"not_against": NOT_AGAINST, "on_your_rows": f"prove.py {args.output}:{args.name} --data FILE"}
+    return report | {"right_but_0": RIGHT_AT_0.format(in_what=IN_WHAT[args.per], **vars(args))}

@@ -61,7 +61,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, (*WITH_GOLD, *port), metavar="NAME")
-    signature = "how the reward is called: NAME(completions, COLUMN, …), also with limits"
+    signature = "how the reward is called: NAME(completions, COLUMN, …) or NAME(program, COLUMN), also with limits"
     flag("signature", signature, WITH_GOLD, metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, code, action="store_true")
