@@ -904,7 +904,7 @@ SIGNATURES = [  # --signature, further flags, how a program that hangs in one of
     ("grade(programs, cases)", ["--one_file", "--pay", "fraction"], lambda f, code: f([code], [SQUARES]), [0.75]),
     ("grade(programs, cases)", ["--pay", "fraction"], lambda f, code: f(completions=[code], cases=[SQUARES]), [0.75]),
     ("grade(programs, cases)", ["--pay", "fraction", "--per", "test"], lambda f, code: f([code], [SQUARES]), [0.5]),
-    ("f(completion, tests, timeout='500 ms', memory='1 GB')", [], lambda f, code: f(code, SQUARES), 0.0),
+    ("f(prompt, completion, tests, time_limit='1s', memory='1 GB')", [], lambda f, code: f("", code, SQUARES), 0.0),
     (
         "f(code: str, tests, entry_point='sq')",
         ["--per", "call"],

@@ -18,7 +18,7 @@ NOT_AGAINST = (
     "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
     "in the kernel"
 )
-OF_TRL = ("prompt", "prompts", "completion", "completions", "completion_ids")  # parameters that are no columns
+OF_TRL = ("prompts", "completion", "completions", "completion_ids")  # parameters that are no columns
 ANSWERS = re.compile("(program|code|solution|response|generation|submission|candidate|prediction)s?(_strs?|_texts?)?")
 _COLUMNS = "entry_point fn_name func_name function_name, setup setup_code test_setup_code, outputs expected_outputs"
 OF_ROW = {name: one.split()[0] for one in _COLUMNS.split(", ") for name in one.split()}  # column: what the reward reads
@@ -37,10 +37,7 @@ def amount(limit: str, text) -> float:
     """The seconds or MiB of a limit such as 2, "500ms", "256MiB" or "1 GB"."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?([a-z]*)", str(text).strip().lower())
     value = float(match[1]) * UNITS[limit].get(match[2], 0) if match else 0
-    need(
-        value > 0,
-        f"got {limit} {text}; expected numbers above 0, such as --timeout_s 2 or 500ms, --memory_mb 256 or 1GB",
-    )
+    need(value > 0, f"got {limit} {text}; expected numbers above 0, such as 2 or 500ms of time, 256 or 1GB of memory")
     return int(value) if limit == "memory_mb" else value
 
 
@@ -57,9 +54,10 @@ def read_signature(text: str) -> tuple[str, str, str, dict[str, str]]:
         raise UserError(got) from None
     answers = [name for name in parameters if name in ("completion", "completions")]
     answers = [*answers, *filter(ANSWERS.fullmatch, parameters), ""][0]
-    gold, *_ = [name for name in parameters if name not in (*OF_TRL, answers) and not limit_of(name)] or [""]
+    gold, *_ = [name for name in parameters if name not in (*OF_TRL, answers, "prompt") and not limit_of(name)] or [""]
     need(gold and answers, f"{got}; code, programs, solution, responses or the like may stand for completions")
-    parameters |= {name: parameters[name] or "None" for name in parameters if name not in (gold, answers, *OF_TRL)}
+    given = [gold, answers, *OF_TRL] + ["prompt"] * (not answers.endswith("s"))
+    parameters |= {name: parameters[name] or "None" for name in parameters if name not in given}
     required = [name for name, default in parameters.items() if not default]
     need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
     return function.name, answers, gold, parameters
@@ -98,20 +96,18 @@ def with_columns(text: str, further: list[str], args) -> str:
 
 def with_signature(text: str, args) -> str:
     """A written reward whose function has the parameters of --signature first; all callers of ours pass keywords."""
-    plain = {args.answers: "completions", "prompt": "prompts"}  # the parameters of the function that scores a batch
+    plain = {args.answers: "completions"} | ({} if args.answers.endswith("s") else {"prompt": "prompts"})  # for a batch
     header = [f"{plain.get(name, name)}={default}".rstrip("=") for name, default in args.parameters.items()]
-    header += ["prompts=None"] * (not {"prompt", "prompts"} & {*args.parameters})
-    further = [name for name in args.parameters if name not in (*OF_TRL, args.answers, args.gold_column)]
+    header += ["prompts=None"] * ("prompts" not in {plain.get(name, name) for name in args.parameters})
+    further = [name for name in args.parameters if name not in (*OF_TRL, *plain, args.gold_column)]
     if args.task == "passes_tests":
         text = with_columns(text, further, args)
         further = [name for name in further if not limit_of(name)]
     if "completion_ids" in args.parameters:  # which TRL gives; so does the self-test
         text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
     start = rf"^((?:async )?def {args.name}\()(?:prompts, )?completions, \w+(?:=None)?, \*\*(\w+)(.*\n.*\n)"
-    added = ""
-    for name in further:  # read from its **; one text is that of all rows
-        value = f"[{name}] * len(completions) if isinstance({name}, str) else {name}"
-        added += f'    \\2["{OF_ROW.get(name, name)}"] = {value}\n'
+    values = {name: f"[{name}] * len(completions) if isinstance({name}, str) else {name}" for name in further}
+    added = "".join(f'    \\2["{OF_ROW.get(name, name)}"] = {value}\n' for name, value in values.items())  # from its **
     text = re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
     return text if args.answers == "completions" else with_caller(text, plain, args)
 

@@ -99,15 +99,10 @@ def new_reward(args) -> str:
 
 def limits_of(args) -> str:
     """LIMITS of a code reward, as code."""
-    limits = {"timeout_s": args.timeout_s}
-    if args.per == "completion":
-        limits["total_timeout_s"] = args.timeout_s
-    limits["memory_mb"] = args.memory_mb
-    if args.task == "passes_tests":
-        limits["strict"] = True  # raise where nothing isolates a program
-    if args.stop_at_first_failure:
-        limits["stop_at_first_failure"] = True
-    return repr(limits | ({"each_alone": True} if args.per == "call" else {})).replace("'", '"')
+    limits = {"timeout_s": args.timeout_s, "total_timeout_s": args.per == "completion" and args.timeout_s}
+    limits |= {"memory_mb": args.memory_mb, "strict": args.task == "passes_tests"}  # raise where nothing isolates
+    limits |= {"stop_at_first_failure": args.stop_at_first_failure, "each_alone": args.per == "call"}
+    return repr({name: value for name, value in limits.items() if value}).replace("'", '"')
 
 
 def format_cases(tags: list[str]) -> list[tuple]:

@@ -93,19 +93,15 @@ def only_function(code: str) -> str | None:
 
     A program without any cannot pass, whatever the name.
     """
-    parts = []
+    parts, used = [], {}
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         parts = parse_python(code if len(code) < 100_000 else "").body  # a longer one takes too long
-    methods = [part for one in parts if getattr(one, "name", "") == "Solution" for part in one.body]
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [part for part in [*parts, *methods] if isinstance(part, kinds) and not part.name.startswith("__")]
-    own = {
-        part.name: {getattr(x, "id", getattr(x, "attr", "")) for x in ast.walk(part)} - {part.name}
-        for part in functions
-    }
-    own = {name: used for name, used in own.items() if not re.match(r"test|_?main$", name)} or own
-    names = own.keys() - set().union(*own.values())
-    return names.pop() if len(names) == 1 else None if own else "function"
+    parts = [x for part in parts for x in (part.body if getattr(part, "name", "") == "Solution" else [part])]
+    functions = [x for x in parts if isinstance(x, ast.FunctionDef) and not x.name.startswith("__")]
+    for part in [x for x in functions if not re.match(r"test|_?main$", x.name)] or functions:
+        used[part.name] = {getattr(x, "id", getattr(x, "attr", "")) for x in ast.walk(part)} - {part.name}
+    names = used.keys() - set().union(*used.values())
+    return names.pop() if len(names) == 1 else None if used else "function"
 
 
 def is_call(test: dict, entry_point: str | None) -> bool:
