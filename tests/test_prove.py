@@ -861,6 +861,11 @@ FED = [  # tests of a row; the attacks' test in their form, None for tests of an
     ([{"stdin": "1", "expected_output": "2", "n": 0}], [{"stdin": "2\n", "expected_output": "4\n", "n": 0}]),
     ([["1"], "2"], None),
     ("42", None),
+    ([[0, 1], [1, 0]], None),  # a grid
+    ([[[1, 2], 3], [[2, 2], 4]], [[[2], 4]]),
+    ([["1\n", "1\n"]], [["2\n", "4\n"]]),
+    ([{"function": "add", "args": [1, 2], "expected": 3}], [{"function": "f", "args": [2], "expected": 4}]),
+    ('{"fn_name": "g", "inputs": [[1]], "outputs": [1]}', '{"fn_name": "f", "inputs": [[2]], "outputs": [4]}'),
 ]
 
 

@@ -790,7 +790,7 @@ def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
 def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
     report = make(tmp_path, "--task", "passes_tests", "--name", "reward", name="code_reward.py")
     tried = report["tried"]
-    assert report["lines"] <= 42 and report["copied"] and (tmp_path / "sandbox.py").is_file()
+    assert report["lines"] <= 44 and report["copied"] and (tmp_path / "sandbox.py").is_file()
     assert tried["ready"] and not tried["paid_of_them"] and len(tried["hostile_programs"]) == 24
     assert tried["isolated"]["network"] and tried["isolated"]["files"]
 
@@ -816,7 +816,8 @@ def test_a_code_reward_in_one_file_is_called_as_asked_and_leaves_nothing_behind(
     assert ruff(folder / "code_reward.py", "--isolated", "--select", "E4,E7,F").returncode == 0
     imports = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Import)]
     imported = {alias.name.partition(".")[0] for x in imports for alias in x.names}
-    assert imported <= sys.stdlib_module_names | {"numpy"} and "completion or 256 MiB" in report["tried"]["right_but_0"]
+    assert imported <= sys.stdlib_module_names | {"numpy"}
+    assert "2 s in all tests or 256 MiB" in report["tried"]["right_but_0"]
     limits = {"timeout_s": 2.0, "total_timeout_s": 2.0, "memory_mb": 256, "strict": True, "stop_at_first_failure": True}
     assert f"LIMITS = {json.dumps(limits).replace('true', 'True')}" in text
     (tmp_path / "calls.py").write_text(ONE_FILE_CALLS)
@@ -882,7 +883,8 @@ def test_limits_names_and_outputs_of_a_signature_have_an_effect(tmp_path, capsys
     """The limits are those of the call; inputs, outputs and fn_name are tests; the rest of the parameters is named."""
     signature = "code(completions, inputs, outputs, fn_name, level, timeout=9, max_memory_mb=200)"
     made = make(tmp_path, "--task", "passes_tests", "--signature", signature, *one_file)
-    assert "does not read level of" in capsys.readouterr().err and "9 s a test or 200 MiB" in str(made)
+    assert "does not read level of" in capsys.readouterr().err
+    assert "9 s in a test, 4 to 10 times that in all, or 200 MiB" in str(made)
     code, test = load(tmp_path).code, ([[[2]]], [[4]], ["double"])
     assert [*code([FENCED], *test), *code([FENCED.replace("2 *", "3 *")], *test)] == [1.0, 0.0]
     assert code([FENCED.removeprefix("```python\n").removesuffix("\n```") + "<|im_end|>\n"], *test) == [1.0]
@@ -895,6 +897,42 @@ def test_limits_names_and_outputs_of_a_signature_have_an_effect(tmp_path, capsys
     assert code([FENCED], *test, timeout=[None], max_memory_mb=["200"]) == [1.0]
     with pytest.raises(ValueError, match="could not convert"):
         code([FENCED], *test, timeout=["2.0 seconds"])
+
+
+SQUARES = [((n,), n * n) for n in range(4)]
+SIGNATURES = [  # --signature, further flags, how a program that hangs in one of four calls is judged, its score
+    ("grade(programs, cases)", ["--one_file", "--pay", "fraction"], lambda f, code: f([code], [SQUARES]), [0.75]),
+    ("grade(programs, cases)", ["--pay", "fraction"], lambda f, code: f(completions=[code], cases=[SQUARES]), [0.75]),
+    ("grade(programs, cases)", ["--pay", "fraction", "--per", "test"], lambda f, code: f([code], [SQUARES]), [0.5]),
+    ("f(prompt, completion, tests, time_limit='1s', memory='1 GB')", [], lambda f, code: f("", code, SQUARES), 0.0),
+    (
+        "f(code: str, tests, entry_point='sq')",
+        ["--per", "call"],
+        lambda f, code: f(completion=code, tests=SQUARES),
+        0.0,
+    ),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("signature", "flags", "call", "score"), SIGNATURES)
+def test_a_signature_in_other_words_scores_each_call(tmp_path, signature, flags, call, score):
+    flags = [*flags, "--timeout_s", "1s", "--memory_mb", "256MiB"]
+    assert make(tmp_path, "--task", "passes_tests", "--signature", signature, *flags)["tried"]["ready"]
+    reward = getattr(load(tmp_path), signature.partition("(")[0])
+    right = "def aid(n):\n    return n * n\n\ndef sq(n):\n    return aid(n)\n"
+    assert call(reward, right) == ([1.0] if isinstance(score, list) else 1.0)
+    assert call(reward, right.replace("    return aid", "    while n == 2: pass\n    return aid")) == score
+    assert call(reward, "import os\nos._exit(0)") == ([0.0] if isinstance(score, list) else 0.0)
+
+
+def test_the_task_code_pays_and_limits_as_asked(tmp_path):
+    flags = ["--pay", "fraction", "--timeout_s", "500ms", "--memory_mb", "1 GB", "--signature", "f(response, tests)"]
+    make(tmp_path, "--task", "code", *flags)
+    written = load(tmp_path)
+    assert written.LIMITS == {"timeout_s": 0.5, "memory_mb": 1024, "each_alone": True}
+    assert written.f(FENCED, ["assert double(2) == 4", "assert double(2) == 5"]) == 0.5
+    assert self_test(tmp_path / "my_reward.py").returncode == 0
 
 
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
@@ -1089,6 +1127,9 @@ BAD = [  # flags, what the message holds
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
     (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),
+    (["--task", "passes_tests", "--memory_mb", "2 apples", *OUT], "got memory_mb 2 apples; expected numbers above 0"),
+    (["--task", "passes_tests", "--signature", "f(completions, a, timeout='x')", *OUT], "got timeout_s x; expected"),
+    (["--task", "qa", "--per", "call", *OUT], "got --per with qa; expected it with code or passes_tests"),
     (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
 ]
 

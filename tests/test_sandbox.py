@@ -449,13 +449,55 @@ def test_a_flag_that_limits_nothing_is_refused(sandbox, flag, tmp_path, capsys):
     assert said.err.startswith(f"error: got {name} {value}; expected a finite number above 0") and not said.out
 
 
+EACH = [  # tests; how many of four pass if the program ends in the third, together and each alone
+    ([([n], n) for n in range(4)], 2, 3),
+    ([f"assert f({n}) == {n}" for n in range(4)], 2, 3),
+    ("import math\n" + "\n".join(f"assert math.isclose(f({n}), {n})" for n in range(4)), 2, 3),
+    ([(f"{n}\n", f"{n}\n") for n in range(4)], 3, 3),  # a process for each in any case
+    ("def check(c):\n" + "".join(f"    assert c({n}) == {n}\n" for n in range(4)), 2, 2),  # they share names
+]
+
+
+@pytest.mark.parametrize(("tests", "together", "alone"), EACH)
+def test_a_program_that_ends_costs_one_test_where_each_is_alone(sandbox, tests, together, alone):
+    code = "import os\nkept = []\ndef f(n):\n    kept.append(n)\n    return os._exit(0) if n == 2 else n"
+    code += "\nif __name__ == '__main__':\n    print(f(int(input())))"
+    entry_point = None if isinstance(tests[0][0], str) and tests[0][0][0].isdigit() else "f"
+    for each_alone, passed in ((False, together), (True, alone)):
+        verdict = sandbox.run_code(code, tests, entry_point=entry_point, each_alone=each_alone)
+        assert (verdict.passed, verdict.all_passed, verdict.trusted) == (passed, False, True)
+    full = sandbox.run_code(code.replace("os._exit(0)", "2"), tests, entry_point=entry_point, each_alone=True)
+    assert full.all_passed and full.total == 4
+    wide = code.replace("kept.append(n)", "kept.append(bytearray(70 << 20))").replace("os._exit(0)", "2")
+    if alone > together:  # 70 MiB a call, 200 for each
+        limits = {"entry_point": entry_point, "memory_mb": 200}
+        assert [sandbox.run_code(wide, tests, each_alone=alone, **limits).passed for alone in (False, True)] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("code", "passed"),
+    [
+        (
+            "def g(x):\n    return h(x)\ndef h(x):\n    return x\ndef main():\n    g(1)\ndef test_g():\n    g(1)",
+            1,
+        ),
+        ("class Solution:\n    def g(self, x):\n        return self.h(x)\n    def h(self, x):\n        return x", 1),
+        ("x = 1", 0),
+        ("def g(", 0),
+    ],
+)
+def test_pairs_without_a_function_call_the_one_that_no_other_uses(sandbox, code, passed):
+    verdict = sandbox.run_code(code, [([1], 1)])
+    assert verdict.passed == passed and verdict.usable
+
+
 def test_tests_that_cannot_be_used_are_the_callers_error_and_one_bad_row_of_many(sandbox):
     code = "def f(x):\n    return x"
     for tests in UNUSABLE:
         with pytest.raises(sandbox.BadTests):
             sandbox.run_code(code, tests, entry_point="f")
-    with pytest.raises(sandbox.BadTests):
-        sandbox.run_code(code, [([1], 1)])  # no function to call
+    with pytest.raises(sandbox.BadTests, match="no function to call"):
+        sandbox.run_code(f"{code}\ndef g(x):\n    return x", [([1], 1)])
     jobs = [numbered(3), {"code": code, "tests": UNUSABLE[-1], "entry_point": "f"}, numbered(2)]
     with pytest.warns(RuntimeWarning, match="1 of 3 jobs .* the first of them job 1: ") as caught:
         verdicts = sandbox.run_many(iter(jobs))

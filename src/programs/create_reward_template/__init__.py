@@ -15,8 +15,8 @@ verl_train.py's reward manager. verl has no None: the score is then 0, and so is
 
     math        the final answer, also a choice's letter, equals the gold one: math_grader.py, copied beside the output
     final_number  the number after the only ####, as in GSM8K: 35 lines, no dependencies, no self-test
-    code        tests that the program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 37 lines, tried on correct and hostile programs once written; --one_file includes
+    code        tests that the Python program passes: sandbox.py, copied beside the output
+    passes_tests  the same for TRL in 39 lines, tried on correct and hostile programs once written; --one_file includes
                 the sandbox and needs only the standard library
     qa          the short answer equals a gold one, except for case, punctuation and articles
     format      each tag occurs once, in order, with content (--tags)
@@ -41,8 +41,8 @@ Deliberately left out: batch-level rewards in verl, which calls the function onc
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
-    python scripts/create_reward_template.py --task passes_tests --one_file --per completion --timeout_s 5 \\
-        --signature "code_reward(completions, tests)" --stop_at_first_failure --output code_reward.py
+    python scripts/create_reward_template.py --task passes_tests --one_file --output code_reward.py \\
+        --signature "grade(programs, cases)" --pay fraction --timeout_s 2 --memory_mb 256
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 

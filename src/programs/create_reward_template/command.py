@@ -14,6 +14,7 @@ from parts.rewards.reward_forms import full_spec, spec_parts
 from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
 from programs.create_reward_template.code_files import (
     ONE_FILE,
+    amount,
     code_reward,
     read_signature,
     sandbox_source,
@@ -37,7 +38,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """The flags; `only_for` has {flag: (the tasks that it is for, its default)}."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
-    only_for, code, port = {}, ("passes_tests",), ("--from",)
+    only_for, code, judged, port = {}, ("passes_tests",), ("code", "passes_tests"), ("--from",)
 
     def flag(name: str, help: str, tasks: tuple[str, ...] = (), default=None, **options) -> None:
         shown = " ".join(default) if isinstance(default, list) else default
@@ -60,16 +61,20 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, (*WITH_GOLD, *port), metavar="NAME")
-    signature = "how the reward is called: NAME(completions, COLUMN, …), also with limits"
+    signature = "how the reward is called: NAME(completions, COLUMN, …) or NAME(program, COLUMN), also with limits"
     flag("signature", signature, WITH_GOLD, metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, code, action="store_true")
-    flag("per", "passes_tests: what --timeout_s limits", code, "test", choices=["test", "completion"])
-    flag("timeout_s", "passes_tests: seconds", code, 3.0, type=float, metavar="S")
-    flag("memory_mb", "passes_tests: MiB that a program may add", code, 512, type=int, metavar="MB")
+    pay = "code, passes_tests: 1 for all tests, or the fraction that passes"
+    flag("pay", pay, judged, "all", choices=["all", "fraction"])
+    per = "what limits are for; call: each in a process of its own (default: test; call with --pay fraction)"
+    flag("per", f"code, passes_tests: {per}", judged, choices=["call", "test", "completion"])
+    flag("timeout_s", "code, passes_tests: seconds, or 500ms", judged, 3.0, metavar="S")
+    flag("memory_mb", "code, passes_tests: MiB that a program may add, or 1GB", judged, 512, metavar="MB")
     no_fence = "--one_file: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
-    flag("stop_at_first_failure", "passes_tests: stop testing a program when one test fails", code, action="store_true")
+    stop = "code, passes_tests: stop testing a program when one test fails"
+    flag("stop_at_first_failure", stop, judged, action="store_true")
     flag("schema", "json_schema: the JSON Schema", ("json_schema",), metavar="FILE")
     exact = "json_schema: properties that must have the row's value, from columns of these names"
     flag("exact", exact, ("json_schema",), nargs="+", metavar="KEY")
@@ -107,12 +112,12 @@ def check_flags(args) -> None:
         fits = kind in kinds or given is None or given is False
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
-    above = args.timeout_s > 0 and args.memory_mb > 0
-    need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")
+    args.timeout_s, args.memory_mb = amount("timeout_s", args.timeout_s), amount("memory_mb", args.memory_mb)
+    args.per = args.per or ("call" if args.pay == "fraction" else "test")
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
-        args.name, args.gold_column, args.parameters = read_signature(args.signature)
+        args.name, args.answers, args.gold_column, args.parameters = read_signature(args.signature)
         if args.task == "passes_tests":
             take_limits(args)
     if args.task:

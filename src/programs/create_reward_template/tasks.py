@@ -77,7 +77,9 @@ def new_reward(args) -> str:
             head[head.index('"""') :], [named(FINAL_NUMBER, [gold], gold_column=gold, reward_name=args.name)], roots
         )
     columns, constants, cases = [gold] if gold else [], {}, []
-    if args.task == "format":
+    if args.task == "code":
+        constants = {"LIMITS": limits_of(args), "PAY": f'"{args.pay}"'}
+    elif args.task == "format":
         constants, cases = {"TAGS": f"[{', '.join(map(quoted, args.tags))}]"}, format_cases(args.tags)
     elif args.task == "json_schema":
         columns = args.exact or []
@@ -93,6 +95,14 @@ def new_reward(args) -> str:
     end = f"{beside}\n    python {args.output.name} --test\n"
     head = head_of(args, about, ", ".join(columns), task.columns, task.needs, end)
     return assembled(head, texts, [*roots, "self_test"], constants | {"CONTRACTS": f"[{', '.join(tests)}]"})
+
+
+def limits_of(args) -> str:
+    """LIMITS of a code reward, as code."""
+    limits = {"timeout_s": args.timeout_s, "total_timeout_s": args.per == "completion" and args.timeout_s}
+    limits |= {"memory_mb": args.memory_mb, "strict": args.task == "passes_tests"}  # raise where nothing isolates
+    limits |= {"stop_at_first_failure": args.stop_at_first_failure, "each_alone": args.per == "call"}
+    return repr({name: value for name, value in limits.items() if value}).replace("'", '"')
 
 
 def format_cases(tags: list[str]) -> list[tuple]:

@@ -17,7 +17,9 @@ from parts.rewards.reward_forms import find_reward, spec_parts
 from parts.rewards.rewards import Reward
 from programs.prove.proof import Proof, failures_of, preflight_of
 
-TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
+TESTS = ("tests", "cases", "test_list", "test_cases", "test", "unit_tests", "asserts", "input_output")
+TRUTHS = ("ground_truth", "answer")  # which may be tests, too
+CALL = {"args": [2], "expected": 4, "function": "f", "fn_name": "f", "inputs": [[2]], "outputs": [4]}  # f(2) == 4
 OUTPUTS = ("output", "outputs", "expected_output", "expected", "stdout")
 FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS, "4\n")  # f(2) == 4 on stdin, stdout
 FED_MAIN = "print(f(int(input())))"  # added to a program that is judged by what it prints
@@ -35,14 +37,18 @@ GOLD_NAMES = ("target", "answer", "final_answer", "solution", "gold", "label")  
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
-def fed_test(tests):
-    """Replace input/output tests by the attacks' single test, in the same form; None for tests of another kind."""
+def fed_test(tests, single: bool = False):
+    """Replace calls or input/output tests by the attacks' single test, in the same form; None for other tests."""
     if isinstance(tests, str):
         with contextlib.suppress(ValueError):
-            tests = fed_test(json.loads(tests))
+            tests = fed_test(json.loads(tests), single)
             return json.dumps(tests) if tests else None
+    if single and isinstance(tests, list) and len(tests) == 2:  # texts on stdin and stdout, or a call
+        return ["2\n", "4\n"] if {*map(type, tests)} == {str} else [[2], 4] if isinstance(tests[0], list) else None
     if isinstance(tests, list) and tests:
-        return [test] if (test := fed_test(tests[0])) else None
+        return [test] if (test := fed_test(tests[0], single=True)) else None
+    if isinstance(tests, dict) and (tests.get("fn_name") or {"args", "expected"} <= {*tests}):
+        return tests | {name: value for name, value in CALL.items() if name in tests}
     pair = {x: FED[x] for x in tests if x in FED} if isinstance(tests, dict) else {}
     lists = {x: [text] if isinstance(tests[x], list) else text for x, text in pair.items()}
     return tests | lists if len({*pair.values()}) == 2 else None
@@ -53,10 +59,10 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
     truth = row.get("reward_model")
     if isinstance(truth, dict) and (inner := attacked_row(truth, {*truth})):
         return row | {"reward_model": inner}
-    for name in TESTS:
+    for name in (*TESTS, *TRUTHS):
         value, test = row.get(name), TEST_OF_ATTACKS
         if name in names and (fed := fed_test(value)):
-            return row | {name: fed}
+            return row | {name: fed} | ({} if "4\\n" in str(fed) else {"entry_point": "f"})
         if name not in names or "assert " not in json.dumps(value, default=str):
             continue
         with contextlib.suppress(ValueError, TypeError):
@@ -71,7 +77,7 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     """Call a reward on right and hostile programs, and report which hostile ones were paid or did harm."""
     (path, function, _), programs = spec_parts(spec), attack_programs()
-    if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
+    if any("4\\n" in str(row.get(name)) for name in (*TESTS, *TRUTHS, "reward_model")):  # tests of input and output
         programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
 
     def outcome(codes: list[str], seconds: float) -> dict:
@@ -158,8 +164,8 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
         if attacked:
             prove_against_attacks(proof, tried, attacked)
-        elif taken & {*TESTS[:-2]}:
-            proof.skip("How it stands attacks", "the tests are neither assert statements nor input and output")
+        elif taken & {*TESTS}:
+            proof.skip("How it stands attacks", "the tests are no assert statements, calls or input and output")
         elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first):
             proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
     proof.findings += [finding.replace(read, data) for finding in failures_of(report)]

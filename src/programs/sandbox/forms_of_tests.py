@@ -5,9 +5,11 @@ import builtins
 import contextlib
 import decimal
 import json
+import re
 from dataclasses import dataclass
 
 from parts.foundation.python_source import parse_python
+from parts.rewards.extracts import IMPORTS
 from programs.sandbox.comparison import brief
 from programs.sandbox.tests_in_python import FromProgram, count_of_asserts, unjudged
 from programs.sandbox.values import encode
@@ -53,17 +55,17 @@ class Plan:
     unfit: str = ""  # what in them cannot be judged
 
 
-def read_tests(tests, entry_point: str | None, setup: str = "") -> Plan:
+def read_tests(tests, entry_point: str | None, setup: str = "", code: str = "") -> Plan:
     """Sort the tests into one of the three forms, or raise BadTests, and nothing else."""
     try:
-        return sort_tests(tests, entry_point, setup)
+        return sort_tests(tests, entry_point, setup, code)
     except BadTests:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise BadTests(f"got tests that cannot be read: {type(error).__name__}: {error}") from None
 
 
-def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
+def sort_tests(tests, entry_point: str | None, setup: str, code: str) -> Plan:
     tests = loaded_tests(tests)
     if isinstance(tests, dict):
         tests = pair_up(tests)
@@ -78,7 +80,28 @@ def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
         if not any(is_call(test, entry_point) for test in tests):
             return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
         tests = [call_of_input(test) for test in tests]
+    pairs = [test for test in tests if isinstance(test, list | tuple) and len(test) == 2]
+    if not entry_point and len(pairs) == len(tests):
+        if all(isinstance(text, str) for pair in pairs for text in pair):
+            return Plan("stdin", [(given, output) for given, output in pairs], len(tests))
+        entry_point = only_function(code)
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
+
+
+def only_function(code: str) -> str | None:
+    """The function of a program that its other functions do not use, besides tests and main; None if there are several.
+
+    A program without any cannot pass, whatever the name.
+    """
+    parts, used = [], {}
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        parts = parse_python(code if len(code) < 100_000 else "").body  # a longer one takes too long
+    parts = [x for part in parts for x in (part.body if getattr(part, "name", "") == "Solution" else [part])]
+    functions = [x for x in parts if isinstance(x, ast.FunctionDef) and not x.name.startswith("__")]
+    for part in [x for x in functions if not re.match(r"test|_?main$", x.name)] or functions:
+        used[part.name] = {getattr(x, "id", getattr(x, "attr", "")) for x in ast.walk(part)} - {part.name}
+    names = used.keys() - set().union(*used.values())
+    return names.pop() if len(names) == 1 else None if used else "function"
 
 
 def is_call(test: dict, entry_point: str | None) -> bool:
@@ -116,6 +139,22 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
         known = parse_python(setup)
     unfit = unjudged(whole, known)
     return Plan("python", tests, count_of_asserts(whole, entry_point), unfit)
+
+
+def separate_plans(plan: Plan) -> list[Plan]:
+    """A plan for each test, or the plan itself where its tests are more than asserts and imports."""
+    if plan.kind != "python":
+        return [Plan(plan.kind, [case], 1) for case in plan.cases]
+    try:
+        tree = parse_python("\n".join(plan.cases))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return [plan]
+    asserts = [statement for statement in tree.body if isinstance(statement, ast.Assert)]
+    imports = [ast.unparse(statement) for statement in tree.body if isinstance(statement, IMPORTS)]
+    named = any(isinstance(node, ast.NamedExpr) for node in ast.walk(tree))
+    if named or len(asserts) + len(imports) < len(tree.body):
+        return [plan]
+    return [Plan("python", [*imports, ast.unparse(statement)], 1) for statement in asserts]
 
 
 def lift_assert(statement: ast.stmt) -> tuple | None:

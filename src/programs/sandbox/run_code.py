@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass, field
 
 from programs.sandbox.comparison import same_output
-from programs.sandbox.forms_of_tests import BadTests, Plan, read_tests
+from programs.sandbox.forms_of_tests import BadTests, Plan, read_tests, separate_plans
 from programs.sandbox.isolation import available_cores, check_isolation
 from programs.sandbox.judge import Judge
 from programs.sandbox.messages import Died, SandboxError, ServerGone, receive_frame, send_frame
@@ -76,6 +76,7 @@ def run_code(
     output_mb: int = 8,
     strict: bool = False,
     stop_at_first_failure: bool = False,
+    each_alone: bool = False,
     sandbox: Sandbox | None = None,
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
@@ -88,8 +89,10 @@ def run_code(
         tests: one of
             Python source or a list of it: asserts (each counts as a test), `def check(candidate)` as in HumanEval,
             `def test_…()`, unittest.TestCase; the program's names can be used in it;
-            a list of {"args": […], "kwargs": {…}, "expected": value, "function": name} or of pairs (args, expected);
-            a list of {"input": text on stdin, "output": text on stdout}; each is a run of the program as a script, or
+            a list of {"args": […], "kwargs": {…}, "expected": value, "function": name} or of pairs (args, expected),
+            which without an entry_point call the one function that no other function of the program uses;
+            a list of {"input": text on stdin, "output": text on stdout}, or of pairs of such texts without an
+            entry_point; each is a run of the program as a script, or
             with an entry_point and other data than text, or "testtype": "functional" (LiveCodeBench), a call;
             {"inputs": […], "outputs": […], "fn_name": name or absent} as in APPS.
         entry_point: the function under test; also found as a method of a class `Solution`.
@@ -105,6 +108,8 @@ def run_code(
             `output_limit`.
         strict: raise SandboxError unless programs are kept from network and files.
         stop_at_first_failure: run no test after one that failed; those left count as failed.
+        each_alone: each call, run as a script or assert gets a new process and limits of its own, total_timeout_s too,
+            so that a timeout or exit fails that test only. Other Python tests share names and so one process.
         sandbox: a Sandbox of your own instead of the shared one.
 
     Raises:
@@ -119,20 +124,34 @@ def run_code(
     check_limits(timeout_s=timeout_s, total_timeout_s=total_timeout_s, memory_mb=memory_mb, output_mb=output_mb)
     if (entry_point or "").startswith("Solution"):  # LeetCode's `Solution().twoSum`
         entry_point = entry_point.rpartition(".")[2]
-    plan = read_tests(tests, entry_point, setup)
+    code = code or ""
+    plan = read_tests(tests, entry_point, setup, code)
     if plan.unfit:
         return Verdict(total=plan.least, status="invalid_tests", detail=plan.unfit)
-    code = code or ""
     if not plan.cases or not code.strip():
         status, detail = ("error", "the program is empty") if plan.cases else ("no_tests", "there are no tests")
         return Verdict(total=len(plan.cases), status=status, detail=detail)
-    total_s = total_timeout_s or timeout_s * min(max(plan.least, 4), 10)
-    limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
+    limits = {"timeout_s": timeout_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
     limits["stops"] = stop_at_first_failure
     run = {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
-    verdict = on_a_server(sandbox or DEFAULT, strict, limits, run, code, plan, entry_point, setup)
+    plans, verdicts = separate_plans(plan) if each_alone else [plan], []
+    for part in plans:
+        limits["total_s"] = total_timeout_s or timeout_s * min(max(part.least, 4), 10)
+        verdicts.append(on_a_server(sandbox or DEFAULT, strict, limits, run, code, part, entry_point, setup))
+        if stop_at_first_failure and not verdicts[-1].all_passed:
+            break
+    verdict = verdicts[0] if len(plans) == 1 else united(verdicts, len(plans))
     verdict.wall_s = time.monotonic() - started
     return verdict
+
+
+def united(verdicts: list[Verdict], total: int) -> Verdict:
+    """One verdict of those on single tests; those not run have failed."""
+    failed = [verdict for verdict in verdicts if not verdict.all_passed]
+    first = min(failed or verdicts, key=lambda verdict: verdict.usable)
+    results = [result | {"test": i} for i, verdict in enumerate(verdicts[:1000]) for result in verdict.results[:1]]
+    trusted = all(verdict.trusted for verdict in verdicts)
+    return Verdict(len(verdicts) - len(failed), total, first.status, trusted, results, first.detail)
 
 
 def program_output(

@@ -9,7 +9,7 @@ from contract import GOLD, completion_text, rows_of
 from loading import HERE, load_file
 
 PAY = "all"  # or "fraction": passed / total, a denser signal that also pays for hard-coded easy cases
-TIMEOUT_S = 3.0  # for a test
+LIMITS = {"timeout_s": 3.0, "memory_mb": 512}
 # loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
 SANDBOX = Path(load_file(HERE / "sandbox.py").__file__)
 
@@ -23,7 +23,7 @@ def score(text: str, row: dict) -> float | None:
     sandbox = load_file(SANDBOX)
     code = sandbox.program_of(text, tests, prompt=row.get("prompt"), **names)
     try:
-        verdict = sandbox.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
+        verdict = sandbox.run_code(code, tests, **LIMITS, **names)
     except sandbox.BadTests as error:
         return warnings.warn(f"got tests that cannot be used, so no score: {error}", stacklevel=2)
     if not verdict.usable:
@@ -45,7 +45,8 @@ CASES = [  # (completion, columns of the row, score)
     (f"```bash\npip list\n```\n{DOUBLE}\n```\n8\n```", {"gold_column": ["assert double(4) == 8"]}, 1.0),
     ("1. So:\n   ```python\n   def f():\n       return 8\n   ```", {"gold_column": ["assert f() == 8"]}, 1.0),
     ("```python\nprint(2 * int(input()))\n```", {"gold_column": [{"input": "4\n", "output": "8"}]}, 1.0),
-    (DOUBLE.replace("2 * x", "x + 4"), {"gold_column": ["assert double(4) == 8", "assert double(0) == 0"]}, 0.0),
+    (DOUBLE.replace("2 * x", "x + 4"), {"gold_column": ["assert double(4) == 8"]}, 1.0),
+    (DOUBLE.replace("2 * x", "x + 4"), {"gold_column": ["assert double(0) == 0"]}, 0.0),
     ("```python\nimport os\nos._exit(0)\n```", {"gold_column": ["assert double(4) == 8"]}, 0.0),
     (f"<think>{DOUBLE}</think>\nI am done.", {"gold_column": ["assert double(4) == 8"]}, 0.0),
     (DOUBLE, {"gold_column": None}, None),

@@ -1,4 +1,4 @@
-"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.
+"""Pay for a program that passes the tests of its row, judged in a sandbox: see PAY.
 
 TRL, and trainers with its contract: my_reward.py:reward_name
     column gold_column: asserts, or what else run_code takes
@@ -13,6 +13,7 @@ import warnings
 from sandbox import Sandbox, run_many, without_end_tokens
 
 LIMITS = {}
+PAY = "all"  # 1 if all tests pass, else 0; "fraction": the share that passes
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 WHOLE_WITHOUT_FENCE = True  # a text without a fence is a program; False: it has none
 FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
@@ -32,7 +33,7 @@ def program_in(text: str) -> str:
 
 
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
-    """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
+    """What PAY says for each completion's program, from 0.0 to 1.0; None where the tests judge nothing."""
     sandbox, jobs = Sandbox(), []
     for i, (said, checks) in enumerate(zip(completions, gold_column, strict=True)):
         about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if kwargs.get(name)}
@@ -44,4 +45,5 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
     if unfit:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
-    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) if v.usable else None for v in verdicts]
+    paid = [v.fraction if PAY == "fraction" else float(v.all_passed) for v in verdicts]
+    return [p * (v.trusted or PAY_WEAK_TESTS) if v.usable else None for p, v in zip(paid, verdicts, strict=True)]

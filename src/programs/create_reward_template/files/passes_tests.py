@@ -1,4 +1,4 @@
-"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.
+"""Pay for a program that passes the tests of its row, judged in a sandbox: see PAY.
 
 TRL, and trainers with its contract: my_reward.py:reward_name
     column gold_column: asserts, or what else sandbox.run_code takes
@@ -14,6 +14,7 @@ from sandbox import program_of, run_code, run_many
 
 LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # strict: raise where nothing isolates a program
 run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
+PAY = "all"  # 1 if all tests pass, else 0; "fraction": the share that passes
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 
 
@@ -23,7 +24,7 @@ def text_of(completion) -> str:
 
 
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
-    """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
+    """What PAY says for each completion's program, from 0.0 to 1.0; None where the tests judge nothing."""
     jobs = []
     prompts = prompts or [""] * len(completions)
     for i, (prompt, said, checks) in enumerate(zip(prompts, completions, gold_column, strict=True)):
@@ -34,4 +35,5 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
     if unfit:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
-    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) if v.usable else None for v in verdicts]
+    paid = [v.fraction if PAY == "fraction" else float(v.all_passed) for v in verdicts]
+    return [p * (v.trusted or PAY_WEAK_TESTS) if v.usable else None for p, v in zip(paid, verdicts, strict=True)]
