@@ -17,8 +17,8 @@ verl_train.py's reward manager. verl has no None: the score is then 0, and so is
 
     math        the final answer, also a choice's letter, equals the gold one: math_grader.py, copied beside the output
     final_number  the number after the only ####, as in GSM8K: 35 lines, no dependencies, no self-test
-    code        tests that the program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 37 lines, tried on correct and hostile programs once written; --one_file includes
+    code        tests that the Python program passes: sandbox.py, copied beside the output
+    passes_tests  the same for TRL in 39 lines, tried on correct and hostile programs once written; --one_file includes
                 the sandbox and needs only the standard library
     qa          the short answer equals a gold one, except for case, punctuation and articles
     format      each tag occurs once, in order, with content (--tags)
@@ -43,8 +43,8 @@ Deliberately left out: batch-level rewards in verl, which calls the function onc
     python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
-    python scripts/create_reward_template.py --task passes_tests --one_file --per completion --timeout_s 5 \\
-        --signature "code_reward(completions, tests)" --stop_at_first_failure --output code_reward.py
+    python scripts/create_reward_template.py --task passes_tests --one_file --output code_reward.py \\
+        --signature "grade(programs, cases)" --pay fraction --timeout_s 2 --memory_mb 256
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
@@ -67,10 +67,10 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1699-1977  reward forms     The forms that a reward function may have, and loading rewards from files
 #     1980-2131  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
 #     2134-2367  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2370-3059  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3062-3470  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3473-3651  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3654-3840  command          The command line
+#     2370-3072  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3075-3483  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3486-3699  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3702-3892  command          The command line
 
 import argparse
 import ast
@@ -2438,7 +2438,7 @@ from contract import GOLD, completion_text, rows_of
 from loading import HERE, load_file
 
 PAY = "all"  # or "fraction": passed / total, a denser signal that also pays for hard-coded easy cases
-TIMEOUT_S = 3.0  # for a test
+LIMITS = {"timeout_s": 3.0, "memory_mb": 512}
 # loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
 SANDBOX = Path(load_file(HERE / "sandbox.py").__file__)
 
@@ -2452,7 +2452,7 @@ def score(text: str, row: dict) -> float | None:
     sandbox = load_file(SANDBOX)
     code = sandbox.program_of(text, tests, prompt=row.get("prompt"), **names)
     try:
-        verdict = sandbox.run_code(code, tests, timeout_s=TIMEOUT_S, **names)
+        verdict = sandbox.run_code(code, tests, **LIMITS, **names)
     except sandbox.BadTests as error:
         return warnings.warn(f"got tests that cannot be used, so no score: {error}", stacklevel=2)
     if not verdict.usable:
@@ -2474,7 +2474,8 @@ CASES = [  # (completion, columns of the row, score)
     (f"```bash\npip list\n```\n{DOUBLE}\n```\n8\n```", {"gold_column": ["assert double(4) == 8"]}, 1.0),
     ("1. So:\n   ```python\n   def f():\n       return 8\n   ```", {"gold_column": ["assert f() == 8"]}, 1.0),
     ("```python\nprint(2 * int(input()))\n```", {"gold_column": [{"input": "4\n", "output": "8"}]}, 1.0),
-    (DOUBLE.replace("2 * x", "x + 4"), {"gold_column": ["assert double(4) == 8", "assert double(0) == 0"]}, 0.0),
+    (DOUBLE.replace("2 * x", "x + 4"), {"gold_column": ["assert double(4) == 8"]}, 1.0),
+    (DOUBLE.replace("2 * x", "x + 4"), {"gold_column": ["assert double(0) == 0"]}, 0.0),
     ("```python\nimport os\nos._exit(0)\n```", {"gold_column": ["assert double(4) == 8"]}, 0.0),
     (f"<think>{DOUBLE}</think>\nI am done.", {"gold_column": ["assert double(4) == 8"]}, 0.0),
     (DOUBLE, {"gold_column": None}, None),
@@ -2776,7 +2777,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     return score(solution_str, ground_truth) or 0.0
 '''
 PASSES_TESTS = '''\
-"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.
+"""Pay for a program that passes the tests of its row, judged in a sandbox: see PAY.
 
 TRL, and trainers with its contract: my_reward.py:reward_name
     column gold_column: asserts, or what else sandbox.run_code takes
@@ -2792,6 +2793,7 @@ from sandbox import program_of, run_code, run_many
 
 LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # strict: raise where nothing isolates a program
 run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
+PAY = "all"  # 1 if all tests pass, else 0; "fraction": the share that passes
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 
 
@@ -2801,7 +2803,7 @@ def text_of(completion) -> str:
 
 
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
-    """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
+    """What PAY says for each completion's program, from 0.0 to 1.0; None where the tests judge nothing."""
     jobs = []
     prompts = prompts or [""] * len(completions)
     for i, (prompt, said, checks) in enumerate(zip(prompts, completions, gold_column, strict=True)):
@@ -2812,7 +2814,8 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
     if unfit:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
-    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) if v.usable else None for v in verdicts]
+    paid = [v.fraction if PAY == "fraction" else float(v.all_passed) for v in verdicts]
+    return [p * (v.trusted or PAY_WEAK_TESTS) if v.usable else None for p, v in zip(paid, verdicts, strict=True)]
 '''
 
 
@@ -2855,7 +2858,9 @@ def new_reward(args) -> str:
             head[head.index('"""') :], [named(FINAL_NUMBER, [gold], gold_column=gold, reward_name=args.name)], roots
         )
     columns, constants, cases = [gold] if gold else [], {}, []
-    if args.task == "format":
+    if args.task == "code":
+        constants = {"LIMITS": limits_of(args), "PAY": f'"{args.pay}"'}
+    elif args.task == "format":
         constants, cases = {"TAGS": f"[{', '.join(map(quoted, args.tags))}]"}, format_cases(args.tags)
     elif args.task == "json_schema":
         columns = args.exact or []
@@ -2871,6 +2876,14 @@ def new_reward(args) -> str:
     end = f"{beside}\n    python {args.output.name} --test\n"
     head = head_of(args, about, ", ".join(columns), task.columns, task.needs, end)
     return assembled(head, texts, [*roots, "self_test"], constants | {"CONTRACTS": f"[{', '.join(tests)}]"})
+
+
+def limits_of(args) -> str:
+    """LIMITS of a code reward, as code."""
+    limits = {"timeout_s": args.timeout_s, "total_timeout_s": args.per == "completion" and args.timeout_s}
+    limits |= {"memory_mb": args.memory_mb, "strict": args.task == "passes_tests"}  # raise where nothing isolates
+    limits |= {"stop_at_first_failure": args.stop_at_first_failure, "each_alone": args.per == "call"}
+    return repr({name: value for name, value in limits.items() if value}).replace("'", '"')
 
 
 def format_cases(tags: list[str]) -> list[tuple]:
@@ -3472,7 +3485,7 @@ def compared(args) -> dict:
 
 # ------------------------------------------------------ code files (src/programs/create_reward_template/code_files.py)
 
-ONE_FILE = r'''"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.
+ONE_FILE = r'''"""Pay for a program that passes the tests of its row, judged in a sandbox: see PAY.
 
 TRL, and trainers with its contract: my_reward.py:reward_name
     column gold_column: asserts, or what else run_code takes
@@ -3487,6 +3500,7 @@ import warnings
 from sandbox import Sandbox, run_many, without_end_tokens
 
 LIMITS = {}
+PAY = "all"  # 1 if all tests pass, else 0; "fraction": the share that passes
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 WHOLE_WITHOUT_FENCE = True  # a text without a fence is a program; False: it has none
 FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
@@ -3506,7 +3520,7 @@ def program_in(text: str) -> str:
 
 
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
-    """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
+    """What PAY says for each completion's program, from 0.0 to 1.0; None where the tests judge nothing."""
     sandbox, jobs = Sandbox(), []
     for i, (said, checks) in enumerate(zip(completions, gold_column, strict=True)):
         about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if kwargs.get(name)}
@@ -3518,25 +3532,41 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
     if unfit:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
-    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) if v.usable else None for v in verdicts]
+    paid = [v.fraction if PAY == "fraction" else float(v.all_passed) for v in verdicts]
+    return [p * (v.trusted or PAY_WEAK_TESTS) if v.usable else None for p, v in zip(paid, verdicts, strict=True)]
 '''
-START_SERVER = '\n\nif __name__ == "__main__" and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]), ROLES)\n'
+START = '\n\nif __name__ == "__main__"'
+START_SERVER = START + ' and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]), ROLES)\n'
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
 NOT_AGAINST = (
     "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
     "in the kernel"
 )
-OF_TRL = ("prompts", "completions", "completion_ids")  # parameters that are no columns
+OF_TRL = ("prompts", "completion", "completions", "completion_ids")  # parameters that are no columns
+ANSWERS = re.compile("(program|code|solution|response|generation|submission|candidate|prediction)s?(_strs?|_texts?)?")
 _COLUMNS = "entry_point fn_name func_name function_name, setup setup_code test_setup_code, outputs expected_outputs"
 OF_ROW = {name: one.split()[0] for one in _COLUMNS.split(", ") for name in one.split()}  # column: what the reward reads
 LIMIT = re.compile(
     r"(?:max_|per_|test_)*(?:(time_?out|time_?limit|seconds)|mem(?:ory)?(?:_limit)?)(?:_s|_secs?|_seconds|_mi?b)?(?:_per_test)?"
 )
-RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB"
+UNITS = {
+    "timeout_s": {"": 1, "s": 1, "sec": 1, "seconds": 1, "ms": 0.001, "min": 60},
+    "memory_mb": {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024},
+}
+RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s {in_what} or {memory_mb} MiB"
+IN_WHAT = {"call": "in a call", "test": "in a test, 4 to 10 times that in all,", "completion": "in all tests"}
 
 
-def read_signature(text: str) -> tuple[str, str, dict[str, str]]:
-    """(name, gold column, {parameter: its default as code, or ""}) of NAME(completions, COLUMN, ...).
+def amount(limit: str, text) -> float:
+    """The seconds or MiB of a limit such as 2, "500ms", "256MiB" or "1 GB"."""
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?([a-z]*)", str(text).strip().lower())
+    value = float(match[1]) * UNITS[limit].get(match[2], 0) if match else 0
+    need(value > 0, f"got {limit} {text}; expected numbers above 0, such as 2 or 500ms of time, 256 or 1GB of memory")
+    return int(value) if limit == "memory_mb" else value
+
+
+def read_signature(text: str) -> tuple[str, str, str, dict[str, str]]:
+    """(name, parameter of the answers, gold column, {parameter: its default as code, or ""}) of NAME(completions, …).
 
     Columns after the first are optional.
     """
@@ -3546,12 +3576,15 @@ def read_signature(text: str) -> tuple[str, str, dict[str, str]]:
         parameters = {name: ast.unparse(value) if value else "" for name, value in defaults_of(function.args).items()}
     except (SyntaxError, ValueError, AttributeError):
         raise UserError(got) from None
-    gold, *_ = [name for name in parameters if name not in OF_TRL and not limit_of(name)] or [""]
-    need(gold and "completions" in parameters, got)
-    parameters |= {name: parameters[name] or "None" for name in parameters if name not in (gold, *OF_TRL)}
+    answers = [name for name in parameters if name in ("completion", "completions")]
+    answers = [*answers, *filter(ANSWERS.fullmatch, parameters), ""][0]
+    gold, *_ = [name for name in parameters if name not in (*OF_TRL, answers, "prompt") and not limit_of(name)] or [""]
+    need(gold and answers, f"{got}; code, programs, solution, responses or the like may stand for completions")
+    given = [gold, answers, *OF_TRL] + ["prompt"] * (not answers.endswith("s"))
+    parameters |= {name: parameters[name] or "None" for name in parameters if name not in given}
     required = [name for name, default in parameters.items() if not default]
     need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
-    return function.name, gold, parameters
+    return function.name, answers, gold, parameters
 
 
 def limit_of(name: str) -> str | None:
@@ -3562,11 +3595,10 @@ def limit_of(name: str) -> str | None:
 
 def take_limits(args) -> None:
     """Make the signature's defaults of limits those of the flags; a limit without a default gets the flag's."""
-    for name in filter(limit_of, args.parameters):
-        if args.parameters[name] == "None":
-            args.parameters[name] = str(getattr(args, limit_of(name)))
-        elif re.fullmatch(r"\d+(\.\d+)?", args.parameters[name]):
-            setattr(args, limit_of(name), ast.literal_eval(args.parameters[name]))
+    for name, limit in [(name, limit_of(name)) for name in args.parameters if limit_of(name)]:
+        if args.parameters[name] != "None":
+            setattr(args, limit, amount(limit, args.parameters[name].strip("'\"")))
+        args.parameters[name] = str(getattr(args, limit))
 
 
 def with_columns(text: str, further: list[str], args) -> str:
@@ -3588,26 +3620,41 @@ def with_columns(text: str, further: list[str], args) -> str:
 
 def with_signature(text: str, args) -> str:
     """A written reward whose function has the parameters of --signature first; all callers of ours pass keywords."""
-    header = [f"{name}={default}" if default else name for name, default in args.parameters.items()]
-    header += ["prompts=None"] * ("prompts" not in args.parameters)
-    further = [name for name in args.parameters if name not in (*OF_TRL, args.gold_column)]
+    plain = {args.answers: "completions"} | ({} if args.answers.endswith("s") else {"prompt": "prompts"})  # for a batch
+    header = [f"{plain.get(name, name)}={default}".rstrip("=") for name, default in args.parameters.items()]
+    header += ["prompts=None"] * ("prompts" not in {plain.get(name, name) for name in args.parameters})
+    further = [name for name in args.parameters if name not in (*OF_TRL, *plain, args.gold_column)]
     if args.task == "passes_tests":
         text = with_columns(text, further, args)
         further = [name for name in further if not limit_of(name)]
     if "completion_ids" in args.parameters:  # which TRL gives; so does the self-test
         text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
     start = rf"^((?:async )?def {args.name}\()(?:prompts, )?completions, \w+(?:=None)?, \*\*(\w+)(.*\n.*\n)"
-    added = "".join(f'    \\2["{OF_ROW.get(name, name)}"] = {name}\n' for name in further)  # read from its **
-    return re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
+    values = {name: f"[{name}] * len(completions) if isinstance({name}, str) else {name}" for name in further}
+    added = "".join(f'    \\2["{OF_ROW.get(name, name)}"] = {value}\n' for name, value in values.items())  # from its **
+    text = re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
+    return text if args.answers == "completions" else with_caller(text, plain, args)
 
 
-def limits_of(args) -> str:
-    """LIMITS of a code reward, as code."""
-    limits = {"timeout_s": args.timeout_s}
-    if args.per == "completion":
-        limits["total_timeout_s"] = args.timeout_s
-    limits |= {"memory_mb": args.memory_mb, "strict": True}  # strict: raise where nothing isolates a program
-    return repr(limits | ({"stop_at_first_failure": True} if args.stop_at_first_failure else {})).replace("'", '"')
+def with_caller(text: str, plain: dict[str, str], args) -> str:
+    """A written reward that scores one answer, or names the answers otherwise, by a function for a batch."""
+    one, batch = not args.answers.endswith("s"), f"{args.name}_batch"
+    own = "completion" if one else "completions"  # as trainers name the answers
+    missing = "" if args.answers == own else "None"
+    header = [f"{name}={default or missing}".rstrip("=") for name, default in args.parameters.items()]
+    header += [f"{own}=None"] * bool(missing)
+    call = [f"{plain.get(x, x)}=" + (f"[{x}]" if one and not limit_of(x) else x) for x in args.parameters]
+    kind, wait = ("async ", "await ") if f"async def {args.name}(" in text else ("", "")
+    text = re.sub(rf"(?m)(?:(?<=^def )|(?<=^async def )){args.name}(?=\()|\b{args.name}(?=\(prompts=)", batch, text)
+    body, main, end = text.rpartition(START) if START in text else (text, "", "")
+    lines = [f"{kind}def {args.name}({', '.join(header)}, **kwargs):"]
+    lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{own}`."""']
+    lines += [f"    {args.answers} = {own} if {args.answers} is None else {args.answers}"] * bool(missing)
+    lines += ["    kwargs = {name: [value] for name, value in kwargs.items()}"] * one
+    lines += [f"    scores = {wait}{batch}({', '.join(call)}, **kwargs)", f"    return scores{'[0]' * one}", ""]
+    if one:
+        args.name = batch  # what TRL can call
+    return body.rstrip() + "\n\n\n" + "\n".join(lines) + main + end
 
 
 def sandbox_source() -> str:
@@ -3621,7 +3668,7 @@ def code_reward(args) -> str:
     """The text of the task passes_tests: beside sandbox.py, or with it inside."""
     words = {"gold_column": args.gold_column or "tests", "reward_name": args.name}
     text = named(ONE_FILE if args.one_file else PASSES_TESTS, [words["gold_column"]], **words)
-    text = text.replace("my_reward.py", args.output.name, 1)
+    text = text.replace("my_reward.py", args.output.name, 1).replace('PAY = "all"', f'PAY = "{args.pay}"', 1)
     if not args.one_file:
         return re.sub(r"^LIMITS = \{.*\}", lambda _: f"LIMITS = {limits_of(args)}", text, flags=re.MULTILINE)
     head, body = text[: text.index("import re\n")], text.replace("sandbox import", "waiting import")
@@ -3648,7 +3695,8 @@ def tried_on_programs(args) -> dict:
     paid = [name for kind, name, score in tried if kind == "hostile" and score]
     report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
     report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": told["isolated"]}
-    return report | {"not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0.format(**vars(args))}
+    report |= {"not_against": NOT_AGAINST, "on_your_rows": f"prove.py {args.output}:{args.name} --data FILE"}
+    return report | {"right_but_0": RIGHT_AT_0.format(in_what=IN_WHAT[args.per], **vars(args))}
 
 
 # ------------------------------------------------------------ command (src/programs/create_reward_template/command.py)
@@ -3666,7 +3714,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """The flags; `only_for` has {flag: (the tasks that it is for, its default)}."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
-    only_for, code, port = {}, ("passes_tests",), ("--from",)
+    only_for, code, judged, port = {}, ("passes_tests",), ("code", "passes_tests"), ("--from",)
 
     def flag(name: str, help: str, tasks: tuple[str, ...] = (), default=None, **options) -> None:
         shown = " ".join(default) if isinstance(default, list) else default
@@ -3689,16 +3737,20 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, (*WITH_GOLD, *port), metavar="NAME")
-    signature = "how the reward is called: NAME(completions, COLUMN, …), also with limits"
+    signature = "how the reward is called: NAME(completions, COLUMN, …) or NAME(program, COLUMN), also with limits"
     flag("signature", signature, WITH_GOLD, metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, code, action="store_true")
-    flag("per", "passes_tests: what --timeout_s limits", code, "test", choices=["test", "completion"])
-    flag("timeout_s", "passes_tests: seconds", code, 3.0, type=float, metavar="S")
-    flag("memory_mb", "passes_tests: MiB that a program may add", code, 512, type=int, metavar="MB")
+    pay = "code, passes_tests: 1 for all tests, or the fraction that passes"
+    flag("pay", pay, judged, "all", choices=["all", "fraction"])
+    per = "what limits are for; call: each in a process of its own (default: test; call with --pay fraction)"
+    flag("per", f"code, passes_tests: {per}", judged, choices=["call", "test", "completion"])
+    flag("timeout_s", "code, passes_tests: seconds, or 500ms", judged, 3.0, metavar="S")
+    flag("memory_mb", "code, passes_tests: MiB that a program may add, or 1GB", judged, 512, metavar="MB")
     no_fence = "--one_file: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
-    flag("stop_at_first_failure", "passes_tests: stop testing a program when one test fails", code, action="store_true")
+    stop = "code, passes_tests: stop testing a program when one test fails"
+    flag("stop_at_first_failure", stop, judged, action="store_true")
     flag("schema", "json_schema: the JSON Schema", ("json_schema",), metavar="FILE")
     exact = "json_schema: properties that must have the row's value, from columns of these names"
     flag("exact", exact, ("json_schema",), nargs="+", metavar="KEY")
@@ -3736,12 +3788,12 @@ def check_flags(args) -> None:
         fits = kind in kinds or given is None or given is False
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
-    above = args.timeout_s > 0 and args.memory_mb > 0
-    need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")
+    args.timeout_s, args.memory_mb = amount("timeout_s", args.timeout_s), amount("memory_mb", args.memory_mb)
+    args.per = args.per or ("call" if args.pay == "fraction" else "test")
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
-        args.name, args.gold_column, args.parameters = read_signature(args.signature)
+        args.name, args.answers, args.gold_column, args.parameters = read_signature(args.signature)
         if args.task == "passes_tests":
             take_limits(args)
     if args.task:

@@ -48,23 +48,23 @@ runs 2, then 1, then 3.
 #       336-359  user scripts  A user's Python script or notebook, read from its source
 #       362-436  extracts      Extract from a Python file what some of its names need
 #       439-458  paired tests  Intervals, paired tests, pass@k
-#       461-570  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       573-870  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      873-1169  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1172-1373  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1376-1595  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     1598-1909  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1912-2226  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2229-2470  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2473-2525  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2528-2686  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2689-2958  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2961-3275  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3278-3495  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3498-3800  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3803-3966  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3969-4100  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4103-4198  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#       461-604  dialects      Names of metrics and settings in our trainers, TRL, verl, others and self-written loops
+#       607-913  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
+#      916-1212  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1215-1416  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#     1419-1791  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1794-2042  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     2045-2377  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2380-2626  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2629-2681  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2684-2842  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2845-3114  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     3117-3431  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3434-3651  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3654-3955  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3958-4126  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     4129-4261  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4264-4359  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -568,6 +568,40 @@ WORDS = {  # trainer -> {common name: the name that a remedy uses for the settin
     "verl": VERL_WORDS,
     "other": OUR_WORDS,
 }
+KINDS = {  # kind of a word -> words that self-written loops use, in the singular
+    "step": "step iteration iter it update upd round cycle schritt runde",
+    "epoch": "epoch ep epoche",
+    "score": "score reward rew r return ret point pay paid payoff utility belohnung lohn punkte ertrag",
+    "right": "right correct acc accuracy solved solve pass exact em success richtig korrekt genauigkeit",
+    "held": "dev val valid validation test held heldout holdout eval evaluation unseen prüf pruef",
+    "length": "length len word token tok char länge laenge wörter woerter wort zeichen",
+    **{"spread": "std sd stdev", "sum": "sum total cum cumulative seen summe", "kl": "kl", "lr": "lr"},
+    **{"entropy": "entropy", "truncated": "truncated", "run": "run seed experiment exp trial variant lauf"},
+    **{"gold": "gold want wanted expected truth target", "completion": "completion response resp output reply antwort"},
+    "prompt": "prompt question ask query problem task input instruction frage aufgabe q",
+    "": "mean avg average train training out set rate frac share pct percent the of mittel mittlere quote",
+    "other": "min max best loss err error coef weight scale limit budget baseline time sec second ms hour context id "
+    "idx index row item norm clip ratio per count n num value code",
+}
+KIND = {word: kind for kind, words in KINDS.items() for word in words.split()}
+# figure of --columns or text: kinds of its words; of several of a figure, the first that a file has counts
+FIT_LINES = """
+step: step | step: epoch | reward: score | reward: score sum | reward_std: score spread | accuracy: held right
+accuracy: held score | accuracy: held | correct: right | length: length | length: completion length | kl: kl | lr: lr
+entropy: entropy | truncated: truncated | prompt: prompt | completion: completion | gold: gold | gold: gold right
+gold: gold completion
+"""
+FITS = [fit.strip().split(": ") for line in FIT_LINES.strip().splitlines() for fit in line.split("|")]
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name in camelCase, snake_case or with other signs; two known words may be written as one."""
+    words, name = [], re.sub(r"(?<=[^\W_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    for word in re.findall(r"[^\W\d_]+", name.lower()):
+        word = word if word in KIND else word.removesuffix("s")
+        halves = [(word[:i], word[i:]) for i in range(2, len(word) - 1) if {word[:i], word[i:]} <= KIND.keys()]
+        words += halves[0] if halves and word not in KIND else (word,)
+    return words
 
 
 # ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
@@ -705,6 +739,8 @@ class LoggedRun:
     rows: dict[str, dict] = field(default_factory=dict)  # prompt of a sample -> its row in the data
     trials: dict[str, str] = field(default_factory=dict)  # cause -> evidence for it that --rescore found
     golds: dict[str, str] = field(default_factory=dict)  # prompt -> gold answer, in the order of the training data
+    head: list[dict] = field(default_factory=list)  # the log's first rows
+    own: dict[str, str] = field(default_factory=dict)  # figure or text -> the column that words of its name point to
 
     @property
     def dialect(self) -> str:
@@ -827,6 +863,13 @@ class LoggedRun:
         gain = after - before
         scatter = max([GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:]))])
         return gain, gain - 2 * scatter, gain + 2 * scatter
+
+    def held_out_peak(self) -> int | None:
+        """The step of the best held-out share if the last one surely lies below it, else None."""
+        points, rows = self.points("held_out"), max(self.values("held_out_rows"), default=64)
+        step, best = max(points, key=lambda point: point[1], default=(0, -1))
+        is_share = points and 0 <= min(self.values("held_out")) <= best <= 1
+        return step if is_share and share_gain((best, rows), (points[-1][1], rows))[2] < 0 else None
 
     def gained(self) -> bool:
         """Whether the held-out metric gained over GAIN and kept 3/4 of its best; without one, if correctness rose."""
@@ -1373,6 +1416,381 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
     return share_gain(*((statistics.fmean(t.right for t in x), n) for x, n in zip(shares, draws, strict=True)))
 
 
+# ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
+
+SHARES = ("truncated", "clip_frac", "zero_std")
+KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
+# name of a figure in --columns -> its common name
+FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
+# names of the step, the best first: a tracker's _step counts its calls
+STEP_NAMES = (
+    *("global_step", "global_step/max_steps", "training_step", "current_steps", "step", "iteration", "iter", "steps"),
+    "_step",
+)
+EVALUATION = "eval|evaluation|val|valid|validation|test|held[-_ ]?out"
+OUTER = re.compile(  # prefixes, words and suffixes that do not change which figure a name has
+    "^(?:(?:train|trainer|training|rollout|rollout_info|metrics|env|all|ppo|policy|optim|losses|ppo_actor|grpo_actor|"
+    "update)/)*(?:(?:avg|mean|average)_)?|[/_](?:mean|avg)$"
+)
+RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
+TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
+ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
+# a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
+MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
+TIME = re.compile(r"\d+[-:/]\d+[-:/]\d[\d:.,TZ+/ -]*")
+
+
+@functools.lru_cache(1 << 14)  # a log repeats its names
+def short_name(name: str) -> str:
+    """A column's name without wandb's run prefix ("run - train/reward") and a notebook's spaces ("rewards / f")."""
+    return name.strip().rpartition(" - ")[2].replace(" / ", "/")
+
+
+def listed_name(key: str, dialect: str) -> str:
+    """The name in NAMES that a metric has, as it is or without what OUTER drops ("train/avg_reward"); else ""."""
+    names = [key, key.lower()]  # consoles capitalise: Reward
+    names += [OUTER.sub("", name) for name in names] if dialect == "trl" else []
+    return next((name for name in names if name in NAMES[dialect]), "")
+
+
+@functools.lru_cache(1 << 14)
+def common_name(key: str, dialect: str) -> str | None:
+    """The common name of a metric, None if it has none. Trackers log TRL's metrics as train/NAME and eval/NAME."""
+    if name := listed_name(key, dialect):
+        return NAMES[dialect][name]
+    key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
+    for name, pattern in PATTERNS[dialect].items():
+        if match := re.fullmatch(pattern, key):
+            return ":".join((name, *match.groups()))
+    return None
+
+
+@functools.lru_cache(1 << 14)
+def is_of_training(key: str) -> bool:
+    """Whether in some dialect a name is not one of held-out figures."""
+    return not all((common_name(key, dialect) or "held_out").startswith("held_out") for dialect in NAMES)
+
+
+@functools.lru_cache(1 << 14)
+def step_rank(key: str) -> int:
+    """The place of a name in STEP_NAMES; their number if it names no step."""
+    name = re.sub("^(train|trainer|training|rollout)/", "", key.lower())
+    return STEP_NAMES.index(name) if name in STEP_NAMES else len(STEP_NAMES)
+
+
+def names_step(key: str) -> bool:
+    return step_rank(key) < len(STEP_NAMES)
+
+
+@functools.lru_cache(1 << 14)
+def is_rounded(key: str, text: str) -> bool:
+    """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
+    is_short = re.fullmatch(r"-?0\.0{2,5}", text.strip())
+    return bool(is_short) and any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
+
+
+def number_of(value) -> float | None:
+    """A JSON value or a cell as a number: 45% is 0.45, 1,234.5 is 1234.5, 0,5 is 0.5; None for other texts."""
+    if not isinstance(value, str):
+        return as_number(value)
+    try:
+        return float(value)
+    except ValueError:
+        text = value.strip()
+    if text.endswith("%"):
+        number = as_number(text[:-1])
+        return None if number is None else number / 100
+    groups = re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", text)
+    return as_number(text.replace(",", "" if groups else "."))
+
+
+def whole_number(value) -> int | None:
+    """A step as a number; of ms-swift's "5/150" the first one; None for other texts and for fractions."""
+    number = as_number(value.partition("/")[0] if isinstance(value, str) else value)
+    return int(number) if number is not None and abs(number) < 1e18 and number % 1 == 0 else None
+
+
+class Table:
+    """The metrics of a log's rows as {name: {step: value}}; a repeated step keeps the later value.
+
+    Keeps memory flat: once a metric has more than 2 x MOST_STEPS points, every second one after the first FIRST_STEPS
+    is dropped. Rows that begin anew are another run: only the last one of three rows or more is kept.
+    """
+
+    def __init__(self, columns: dict[str, str]):
+        self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
+        self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
+        self.step_name = short_name(columns["step"]) if "step" in columns else ""
+        self.step_names = {}  # those that rows have -> their rank; of equal ones the first wins
+        self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
+        self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
+        self.run_names = {}  # the runs that rows name
+        self.head = []  # the first rows
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another run: later rows belong to it."""
+        self.columns, self.bad, self.restarts = {}, [], []
+        self.runs += 1
+        self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
+        self.taken = self.first = self.every = 0  # training rows so far; step of the first, from it to the next
+        self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
+
+    def add(self, row: dict) -> None:
+        """Add a row, or those of a history by columns. A training row without a step counts as the next step."""
+        row = self.plain_row(row)
+        if {*map(type, row.values())} == {list}:
+            for cells in zip(*row.values(), strict=False):
+                self.add(dict(zip(row, cells, strict=True)))
+            return
+        self.rows += 1
+        self.head += [row] if self.rows <= HEAD_ROWS else ()
+        step = self.step = self.step_of(row)
+        columns, most = self.columns, 2 * MOST_STEPS
+        for key, value in row.items():
+            number = value if type(value) is float else number_of(value)
+            if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
+                continue
+            if not abs(number) < 1e18:  # is_finite, without its calls
+                self.bad.append((key, step, number))
+                continue
+            if key not in columns:
+                columns[key] = {}
+            points = columns[key]
+            points[step] = number
+            if len(points) > most:
+                kept = list(points.items())
+                columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+
+    def is_figure(self, key: str, value) -> bool:
+        """Whether a cell is a figure or a step; what only has a message is no row."""
+        known = names_step(key) or key in self.given or key == self.step_name
+        return known or isinstance(value, float) or any(common_name(key, dialect) for dialect in NAMES)
+
+    def plain_row(self, row: dict) -> dict:
+        """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
+        if isinstance(row.get("data"), dict):  # verl's file logger, whose step is beside it
+            self.nested += "step" in row
+            row = {"step": row.get("step"), **row["data"]}
+        if dict in map(type, row.values()):
+            row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
+        if ODD_KEYS.isdisjoint(row):
+            return row
+        self.run_names |= {str(row[key]): None for key in RUN_KEYS & row.keys()}
+        if "value" in row and (name := next((row[key] for key in TAG_KEYS if isinstance(row.get(key), str)), "")):
+            row = {key: value for key, value in row.items() if names_step(key)} | {name: row["value"]}
+        if any(re.fullmatch(EVALUATION, str(row[key]), re.IGNORECASE) for key in SPLIT_KEYS & row.keys()):
+            row = {key if names_step(key) else f"eval_{key}": value for key, value in row.items()}
+        return row
+
+    def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """Of a row's names those of its step, the best first, and those of training."""
+        self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
+        steps = [name for name in sorted(self.step_names, key=self.step_names.get) if name in names]
+        return steps, [name for name in names if name in self.given or is_of_training(name)]
+
+    def step_of(self, row: dict) -> int:
+        """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
+        names = tuple(row)
+        if names not in self.shapes:
+            self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
+            self.shapes[names] = self.shape_of(names)
+        steps, training = self.shapes[names]
+        numbers = (whole_number(row[name]) for name in steps)
+        step = next((number for number in numbers if number is not None), None)
+        if all(row[name] in (None, "") for name in training):
+            return self.step if step is None else step + self.offset
+        epoch = as_number(row.get("epoch", row.get("Epoch")))
+        epoch = self.epoch if epoch is None else epoch
+        if step is None:
+            step = self.next_step(epoch)
+        elif epoch > self.epoch and step + self.offset < self.before:  # steps begin anew in each epoch
+            self.offset = self.before + (step == 0)
+        self.epoch = epoch
+        return self.follow(step + self.offset) if len(row) > 2 else step + self.offset
+
+    def next_step(self, epoch: float) -> int:
+        """The step of a training row without one: the next; if the epoch fell, the next after the smaller epochs."""
+        self.counted += 1
+        step = self.step + 1
+        if epoch < self.epoch and epoch % 1:  # whole epochs may be passes over one batch
+            self.epochs = {before: last for before, last in self.epochs.items() if before < epoch}
+            step = 1 + max(self.epochs.values(), default=0)
+        self.epochs[epoch] = step
+        return step
+
+    def follow(self, step: int) -> int:
+        """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
+        if step <= self.first < self.before and self.taken >= 10 and step <= max(self.every, 1):
+            epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
+            self.begin()
+            if self.counted:
+                step = self.next_step(epoch)
+        elif 0 < step < self.before:
+            self.restarts.append(step)
+        self.every = self.every or (step - self.first if self.taken else 0)
+        self.before, self.first, self.taken = step, self.first if self.taken else step, self.taken + 1
+        return step
+
+    def drop_gaps(self) -> list[str]:
+        """Drop NaN before numbers, since it stands for empty cells in a CSV; returns the names of these metrics."""
+        last = {key: max(points) for key, points in self.columns.items()}
+        gaps = {key: None for key, step, value in self.bad if math.isnan(value) and step < last.get(key, step)}
+        self.bad = [entry for entry in self.bad if entry[0] not in gaps or not math.isnan(entry[2])]
+        return [*gaps]
+
+
+def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
+    """A run from a table; its metric names show whether ours, verl or TRL wrote it. --columns names other metrics."""
+    if table.runs > 1 and table.taken < 3:  # stray rows, such as those of a summary
+        table.columns, table.bad, table.restarts = table.kept
+    keys = table.columns.keys() | {key for key, _, _ in table.bad}
+    known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
+    dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
+    trainer = "trl"
+    if columns or not any(known.values()):
+        kind = "named columns" if columns else kind
+    elif dialect == "verl":
+        kind, trainer = f"verl {kind}", "verl"
+    elif dialect == "ours" and kind == "console":  # our trainers write metrics.jsonl
+        trainer = "other"
+    elif dialect == "ours":
+        kind, trainer = "metrics.jsonl", "one_page"
+        if "optim/lr" in keys:
+            trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+    return run_of(path, kind, trainer, table, columns)
+
+
+def other_quantity(name: str, points: dict[int, float], columns) -> str:
+    """Why a metric's figures are not what its common name means; "" if they may be."""
+    if name in SHARES and max(points.values()) > 1.001:
+        return "exceeds 1, so it is no share,"
+    is_sum = name == "kl" and any("rlhf_reward" in column for column in columns)  # torchtune's
+    return "beside rlhf_reward is a sum over tokens" if is_sum else ""
+
+
+def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
+    """A run with a table's metrics under common names. Names given by --columns take precedence."""
+    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad, head=table.head)
+    run.settings["restarts"] = sorted({*table.restarts})
+    runs = ", ".join([*table.run_names][:3])
+    need(len(table.run_names) < 2, f"got {path} with the runs {runs}; expected one run; try an export of one run")
+    if table.runs > 1:
+        run.remarks.append(f"the log has {table.runs} runs, as its steps begin anew; the last with 3 steps is judged")
+    if any(len(points) > MOST_STEPS for points in table.columns.values()):
+        run.remarks.append(f"the log is long: only part of its {table.rows} entries is judged, the first ones all")
+    names = {short_name(column): figure for figure, column in columns.items()}
+    for column, figure in names.items():
+        near = difflib.get_close_matches(column, run.columns, n=1)
+        need(
+            column in run.columns,
+            f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
+            f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
+        )
+    names = {column: FIGURES.get(figure, f"part:{column}") for column, figure in names.items() if figure != "step"}
+    places = {name: place for place, name in enumerate(NAMES[run.dialect])}
+
+    def place(key: str) -> tuple:
+        """Listed names come first, then those that OUTER shortens, both in the order of the list."""
+        listed = listed_name(key, run.dialect)
+        return not listed, listed not in (key, key.removeprefix("train/")), places.get(listed, 0)
+
+    sources: list[dict[int, float]] = []  # verl logs one held-out metric for each data source; their mean is taken
+    for key in sorted(run.columns, key=place):
+        name, points = names.get(key) or common_name(key, run.dialect), run.columns[key]
+        if not name or not points or (key not in names and name in names.values()):
+            continue
+        if other := other_quantity(name, points, run.columns):
+            run.remarks.append(f"{key} {other} and was not read")
+            continue
+        if name == "entropy" and max(points.values()) <= 0:  # the term of the loss
+            points = {step: -value for step, value in points.items()}
+        if name == "held_out" and run.dialect == "verl":
+            sources.append(points)
+        elif name in run.series:
+            continue  # the first name of a metric wins
+        run.names.setdefault(name, key)
+        run.series[name] = points | run.series.get(name, {})
+    low, spread = run.series.get("advantage_min", {}), run.series.get("score_std", {})
+    spread = spread or {step: high - low[step] for step, high in run.points("advantage_max") if step in low}
+    if "zero_std" not in run.series and spread and max(spread.values()) <= 1e-6:  # no group differed at any step
+        run.names["zero_std"] = run.name("score_std" if "score_std" in run.series else "advantage_max")
+        run.series["zero_std"] = dict.fromkeys(spread, 1.0)
+    if sources:
+        by_step = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
+        run.series["held_out"] = {step: sum(values) / len(values) for step, values in by_step.items()}
+    return run
+
+
+def drop_padded(run: LoggedRun) -> None:
+    """Set verl's truncated share to 0 at steps below the limit: its V1 trainer pads to the batch's longest response."""
+    longest = run.series.get("length_max", {})
+    limit = run.settings.get("max_length")
+    if not limit and longest:  # the largest length is taken for the limit if half of the steps reach it
+        top = max(longest.values())
+        limit = top if sum(value == top for value in longest.values()) * 2 >= max(len(longest), 4) else math.inf
+    for step, value in longest.items():
+        if limit and value < limit and step in run.series.get("truncated", {}):
+            run.series["truncated"][step] = 0.0
+
+
+def best_fits(names: list[str]) -> dict[str, list[str]]:
+    """{figure or text: the columns that fit it best by their words}; several fit equally."""
+    ranks: dict[str, dict[str, tuple[int, int]]] = {}
+    for name in names:
+        words = words_of(name)
+        common = common_name("_".join(words), "trl") or "part"
+        kinds, rest = {KIND[word] for word in words if word in KIND} - {""}, sum(word not in KIND for word in words)
+        places = [(i, figure) for i, (figure, needed) in enumerate(FITS) if kinds == {*needed.split()}]
+        if not common.startswith(("held_out", "part")):  # a known name in camelCase
+            places = [(-1, figure) for figure, known in FIGURES.items() if known == common]
+        for place, figure in places:
+            ranks.setdefault(figure, {})[name] = (place, rest)
+    return {figure: [x for x in fits if fits[x] == min(fits.values())] for figure, fits in ranks.items()}
+
+
+def grows(rows: list[dict], name: str) -> bool:
+    """Whether a column's whole numbers rise, or fall, in most rows: a step, unlike that of several samples."""
+    pairs = [*itertools.pairwise(n for row in rows if (n := whole_number(row.get(name))) is not None)]
+    return len(pairs) > 1 and 2 * max(sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)) > len(pairs)
+
+
+def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str, list[str]]:
+    """{figure: columns that fit equally} of a log without a known score or step; {} if it is no log of training.
+
+    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs.
+    """
+    known = [columns["step"]] if "step" in columns else [name for name in run.columns if names_step(name)]
+    cells = [(name, cell) for row in run.head for name, cell in row.items() if cell not in (None, "")]
+    typed = any(isinstance(cell, (int, float)) for _, cell in cells)  # so that a text is none by accident
+    texts = {x for x, cell in cells if number_of(cell) is None or (typed and isinstance(cell, str) and "%" not in cell)}
+    texts -= {name for name, cell in cells if TIME.fullmatch(str(cell))}
+    numbers = [name for name in dict(cells) if name in run.columns and name not in {*texts, *columns.values()}]
+    if (known and "score" in run.series) or len(numbers) <= 2 * len(texts):
+        return {}
+    fits = best_fits([name for name in numbers if not common_name(name, run.dialect)])
+    steps, score = fits.pop("step", []), fits.get("reward", [run.name("score")])[0]
+    taken = {*columns, *(figure for figure, name in FIGURES.items() if name in run.series)}
+    fits = {figure: fits[figure] for figure in fits if figure in {*FIGURES, "correct"} - taken}
+    scored = [row for row in run.head if row.get(score) not in (None, "")]
+    for name in dict(cells) if known or steps else ():
+        runs = Counter(str(row.get(name)) for row in scored if {KIND.get(word) for word in words_of(name)} == {"run"})
+        is_one = len(runs) < 2 or min(runs.values()) < 2
+        need(is_one, f"got {path} with {name} {', '.join([*runs][:3])}; expected one run; try an export of one run")
+    named = [name for name in known or steps if grows(scored, name)]
+    steps = named or [name for name in numbers if not {*words_of(name)} & KIND.keys() and grows(scored, name)]
+    trains = {*fits, *run.series} - {"reward", "score", "length", "correct", "accuracy", "held_out"}
+    is_evaluated = re.search(rf"(?<![a-z])({EVALUATION}|results?)(?![a-z])", path.stem.lower())
+    is_log = (named and not is_evaluated) or (len(steps) == 1 and trains)
+    return (fits if known else {"step": steps} | fits) if is_log else {}
+
+
+def meanings(columns: dict[str, str]) -> str:
+    """What columns were read as, in words."""
+    others = {kind.replace("accuracy", "held-out accuracy"): name for kind, name in columns.items() if name != kind}
+    return "read " + ", ".join(f"{name} as {kind}" for kind, name in others.items())
+
+
 # -------------------------------------------------------------------- sample files (src/parts/reading/sample_files.py)
 
 HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # in names of files and folders
@@ -1446,17 +1864,46 @@ def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "s
     return all(columns & {*SAMPLE_NAMES[name]} for name in needed[: 2 if path.stem == "completions" else None])
 
 
-def samples_beside(path: Path, run: LoggedRun, alone: bool) -> list[dict]:
-    """The rows of samples.jsonl beside a log, or, if the folder is this run's `alone`, of its only file of samples."""
+def samples_beside(path: Path, run: LoggedRun, alone: bool, given: str = "") -> list[dict]:
+    """The rows of the file `given`, of samples.jsonl beside a log, or of the only samples in its folder `alone`."""
+    if given:
+        return own_samples(Path(given), run)
     own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
-    tables = [p for p in others if p != path and not HELD_OUT.search(p.stem) and is_samples(p)]
+    others = [p for p in others if p != path and columns_of(p) and not HELD_OUT.search(p.stem)]
+    tables = [p for p in others if is_samples(p)]
     files = [own] if own.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
+    if run.own and not files:
+        files = [p for p in others if "step" in sample_columns(rows_of_samples(p, LoggedRun("", "", "")))]
     if tables and not files:
         run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
     if len(files) > 1:
         names = ", ".join(other.name for other in files[:4])
         run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
-    return rows_of_samples(files[0], run) if len(files) == 1 else []
+    return own_samples(files[0], run, run) if len(files) == 1 else []
+
+
+def sample_columns(rows: list[dict]) -> dict[str, str]:
+    """{name: column} by words, the only other text as completion or prompt; {} if known or without text and score."""
+    names = [name for name in rows[0] if name not in ODD_KEYS] if rows else []
+    texts = [name for name in names if any(isinstance(row.get(name), (str, list)) for row in rows)]
+    fits = {kind: columns[0] for kind, columns in best_fits(names).items() if len(columns) == 1}
+    is_text = {"prompt": True, "completion": True, "reward": False, "step": False}
+    fits = {kind: x for kind, x in fits.items() if is_text.get(kind, x in texts) == (x in texts)}
+    rest = [name for name in texts if name not in fits.values()]
+    missing = [kind for kind in ("completion", "prompt") if kind not in fits]
+    fits |= {missing[0]: rest[0]} if missing and len(rest) == 1 else {}
+    columns = {kind: fits.get(kind.replace("score", "reward")) for kind in (*SAMPLE_NAMES, "gold")}
+    is_known = {"completion", "score"} <= {*names} or not (columns["completion"] and columns["score"])
+    return {} if is_known else {kind: column for kind, column in columns.items() if column}
+
+
+def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) -> list[dict]:
+    """The rows of a file of samples; if their names are unknown, columns count by the words of their names."""
+    rows = rows_of_samples(path, remarks)
+    if columns := sample_columns(rows) if run.own or not remarks else {}:
+        run.own["completion"] = columns["completion"]
+        run.remarks.append(f"of {path.name}, {meanings(columns)}")
+    return [row | {kind: row.get(column) for kind, column in columns.items()} for row in rows]
 
 
 def verl_row(row: dict, kind: str) -> dict:
@@ -1593,320 +2040,6 @@ def renamed_row(row: dict, weights: dict[str, float]) -> dict:
     if isinstance(taken.get("score"), bool):
         taken["score"] = float(taken["score"])
     return {k: v for k, v in row.items() if k not in sources.values()} | taken
-
-
-# ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
-
-SHARES = ("truncated", "clip_frac", "zero_std")
-KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
-# name of a figure in --columns -> its common name
-FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
-# names of the step, the best first: a tracker's _step counts its calls
-STEP_NAMES = (
-    *("global_step", "global_step/max_steps", "training_step", "current_steps", "step", "iteration", "iter", "steps"),
-    "_step",
-)
-EVALUATION = "eval|evaluation|val|valid|validation|test|held[-_ ]?out"
-OUTER = re.compile(  # prefixes, words and suffixes that do not change which figure a name has
-    "^(?:(?:train|trainer|training|rollout|rollout_info|metrics|env|all|ppo|policy|optim|losses|ppo_actor|grpo_actor|"
-    "update)/)*(?:(?:avg|mean|average)_)?|[/_](?:mean|avg)$"
-)
-RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
-TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
-ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
-MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
-
-
-@functools.lru_cache(1 << 14)  # a log repeats its names
-def short_name(name: str) -> str:
-    """A column's name without wandb's run prefix ("run - train/reward") and a notebook's spaces ("rewards / f")."""
-    return name.strip().rpartition(" - ")[2].replace(" / ", "/")
-
-
-def listed_name(key: str, dialect: str) -> str:
-    """The name in NAMES that a metric has, as it is or without what OUTER drops ("train/avg_reward"); else ""."""
-    names = [key, key.lower()]  # consoles capitalise: Reward
-    names += [OUTER.sub("", name) for name in names] if dialect == "trl" else []
-    return next((name for name in names if name in NAMES[dialect]), "")
-
-
-@functools.lru_cache(1 << 14)
-def common_name(key: str, dialect: str) -> str | None:
-    """The common name of a metric, None if it has none. Trackers log TRL's metrics as train/NAME and eval/NAME."""
-    if name := listed_name(key, dialect):
-        return NAMES[dialect][name]
-    key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    for name, pattern in PATTERNS[dialect].items():
-        if match := re.fullmatch(pattern, key):
-            return ":".join((name, *match.groups()))
-    return None
-
-
-@functools.lru_cache(1 << 14)
-def is_of_training(key: str) -> bool:
-    """Whether in some dialect a name is not one of held-out figures."""
-    return not all((common_name(key, dialect) or "held_out").startswith("held_out") for dialect in NAMES)
-
-
-@functools.lru_cache(1 << 14)
-def step_rank(key: str) -> int:
-    """The place of a name in STEP_NAMES; their number if it names no step."""
-    name = re.sub("^(train|trainer|training|rollout)/", "", key.lower())
-    return STEP_NAMES.index(name) if name in STEP_NAMES else len(STEP_NAMES)
-
-
-def names_step(key: str) -> bool:
-    return step_rank(key) < len(STEP_NAMES)
-
-
-@functools.lru_cache(1 << 14)
-def is_rounded(key: str, text: str) -> bool:
-    """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
-    is_short = re.fullmatch(r"-?0\.0{2,5}", text.strip())
-    return bool(is_short) and any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
-
-
-def number_of(value) -> float | None:
-    """A JSON value or a cell as a number: 45% is 0.45, 1,234.5 is 1234.5, 0,5 is 0.5; None for other texts."""
-    if not isinstance(value, str):
-        return as_number(value)
-    try:
-        return float(value)
-    except ValueError:
-        text = value.strip()
-    if text.endswith("%"):
-        number = as_number(text[:-1])
-        return None if number is None else number / 100
-    groups = re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", text)
-    return as_number(text.replace(",", "" if groups else "."))
-
-
-def whole_number(value) -> int | None:
-    """A step as a number; of ms-swift's "5/150" the first one; None for other texts and for fractions."""
-    number = as_number(value.partition("/")[0] if isinstance(value, str) else value)
-    return int(number) if number is not None and abs(number) < 1e18 and number % 1 == 0 else None
-
-
-class Table:
-    """The metrics of a log's rows as {name: {step: value}}; a repeated step keeps the later value.
-
-    Keeps memory flat: once a metric has more than 2 x MOST_STEPS points, every second one after the first FIRST_STEPS
-    is dropped. Rows that begin anew are another run: only the last one of three rows or more is kept.
-    """
-
-    def __init__(self, columns: dict[str, str]):
-        self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
-        self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
-        self.step_name = short_name(columns["step"]) if "step" in columns else ""
-        self.step_names = {}  # those that rows have -> their rank; of equal ones the first wins
-        self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
-        self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
-        self.run_names = {}  # the runs that rows name
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin another run: later rows belong to it."""
-        self.columns, self.bad, self.restarts = {}, [], []
-        self.runs += 1
-        self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
-        self.taken = self.first = self.every = 0  # training rows so far; step of the first, from it to the next
-        self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
-
-    def add(self, row: dict) -> None:
-        """Add a row, or those of a history by columns. A training row without a step counts as the next step."""
-        row = self.plain_row(row)
-        if {*map(type, row.values())} == {list}:
-            for cells in zip(*row.values(), strict=False):
-                self.add(dict(zip(row, cells, strict=True)))
-            return
-        self.rows += 1
-        step = self.step = self.step_of(row)
-        columns, most = self.columns, 2 * MOST_STEPS
-        for key, value in row.items():
-            number = value if type(value) is float else number_of(value)
-            if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
-                continue
-            if not abs(number) < 1e18:  # is_finite, without its calls
-                self.bad.append((key, step, number))
-                continue
-            if key not in columns:
-                columns[key] = {}
-            points = columns[key]
-            points[step] = number
-            if len(points) > most:
-                kept = list(points.items())
-                columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
-
-    def is_figure(self, key: str, value) -> bool:
-        """Whether a cell is a figure or a step; what only has a message is no row."""
-        known = names_step(key) or key in self.given or key == self.step_name
-        return known or isinstance(value, float) or any(common_name(key, dialect) for dialect in NAMES)
-
-    def plain_row(self, row: dict) -> dict:
-        """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
-        if isinstance(row.get("data"), dict):  # verl's file logger, whose step is beside it
-            self.nested += "step" in row
-            row = {"step": row.get("step"), **row["data"]}
-        if dict in map(type, row.values()):
-            row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
-        if ODD_KEYS.isdisjoint(row):
-            return row
-        self.run_names |= {str(row[key]): None for key in RUN_KEYS & row.keys()}
-        if "value" in row and (name := next((row[key] for key in TAG_KEYS if isinstance(row.get(key), str)), "")):
-            row = {key: value for key, value in row.items() if names_step(key)} | {name: row["value"]}
-        if any(re.fullmatch(EVALUATION, str(row[key]), re.IGNORECASE) for key in SPLIT_KEYS & row.keys()):
-            row = {key if names_step(key) else f"eval_{key}": value for key, value in row.items()}
-        return row
-
-    def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Of a row's names those of its step, the best first, and those of training."""
-        self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
-        steps = [name for name in sorted(self.step_names, key=self.step_names.get) if name in names]
-        return steps, [name for name in names if name in self.given or is_of_training(name)]
-
-    def step_of(self, row: dict) -> int:
-        """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
-        names = tuple(row)
-        if names not in self.shapes:
-            self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
-            self.shapes[names] = self.shape_of(names)
-        steps, training = self.shapes[names]
-        numbers = (whole_number(row[name]) for name in steps)
-        step = next((number for number in numbers if number is not None), None)
-        if all(row[name] in (None, "") for name in training):
-            return self.step if step is None else step + self.offset
-        epoch = as_number(row.get("epoch", row.get("Epoch")))
-        epoch = self.epoch if epoch is None else epoch
-        if step is None:
-            step = self.next_step(epoch)
-        elif epoch > self.epoch and step + self.offset < self.before:  # steps begin anew in each epoch
-            self.offset = self.before + (step == 0)
-        self.epoch = epoch
-        return self.follow(step + self.offset) if len(row) > 2 else step + self.offset
-
-    def next_step(self, epoch: float) -> int:
-        """The step of a training row without one: the next; if the epoch fell, the next after the smaller epochs."""
-        self.counted += 1
-        step = self.step + 1
-        if epoch < self.epoch and epoch % 1:  # whole epochs may be passes over one batch
-            self.epochs = {before: last for before, last in self.epochs.items() if before < epoch}
-            step = 1 + max(self.epochs.values(), default=0)
-        self.epochs[epoch] = step
-        return step
-
-    def follow(self, step: int) -> int:
-        """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
-        if step <= self.first < self.before and self.taken >= 10 and step <= max(self.every, 1):
-            epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
-            self.begin()
-            if self.counted:
-                step = self.next_step(epoch)
-        elif 0 < step < self.before:
-            self.restarts.append(step)
-        self.every = self.every or (step - self.first if self.taken else 0)
-        self.before, self.first, self.taken = step, self.first if self.taken else step, self.taken + 1
-        return step
-
-    def drop_gaps(self) -> list[str]:
-        """Drop NaN before numbers, since it stands for empty cells in a CSV; returns the names of these metrics."""
-        last = {key: max(points) for key, points in self.columns.items()}
-        gaps = {key: None for key, step, value in self.bad if math.isnan(value) and step < last.get(key, step)}
-        self.bad = [entry for entry in self.bad if entry[0] not in gaps or not math.isnan(entry[2])]
-        return [*gaps]
-
-
-def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
-    """A run from a table; its metric names show whether ours, verl or TRL wrote it. --columns names other metrics."""
-    if table.runs > 1 and table.taken < 3:  # stray rows, such as those of a summary
-        table.columns, table.bad, table.restarts = table.kept
-    keys = table.columns.keys() | {key for key, _, _ in table.bad}
-    known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
-    dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
-    trainer = "trl"
-    if columns or not any(known.values()):
-        kind = "named columns" if columns else kind
-    elif dialect == "verl":
-        kind, trainer = f"verl {kind}", "verl"
-    elif dialect == "ours" and kind == "console":  # our trainers write metrics.jsonl
-        trainer = "other"
-    elif dialect == "ours":
-        kind, trainer = "metrics.jsonl", "one_page"
-        if "optim/lr" in keys:
-            trainer = "grpo_train" if "time/step" in keys else "ppo_train"
-    return run_of(path, kind, trainer, table, columns)
-
-
-def other_quantity(name: str, points: dict[int, float], columns) -> str:
-    """Why a metric's figures are not what its common name means; "" if they may be."""
-    if name in SHARES and max(points.values()) > 1.001:
-        return "exceeds 1, so it is no share,"
-    is_sum = name == "kl" and any("rlhf_reward" in column for column in columns)  # torchtune's
-    return "beside rlhf_reward is a sum over tokens" if is_sum else ""
-
-
-def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """A run with a table's metrics under common names. Names given by --columns take precedence."""
-    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
-    run.settings["restarts"] = sorted({*table.restarts})
-    runs = ", ".join([*table.run_names][:3])
-    need(len(table.run_names) < 2, f"got {path} with the runs {runs}; expected one run; try an export of one run")
-    if table.runs > 1:
-        run.remarks.append(f"the log has {table.runs} runs, as its steps begin anew; the last with 3 steps is judged")
-    if any(len(points) > MOST_STEPS for points in table.columns.values()):
-        run.remarks.append(f"the log is long: only part of its {table.rows} entries is judged, the first ones all")
-    names = {short_name(column): figure for figure, column in columns.items()}
-    for column, figure in names.items():
-        near = difflib.get_close_matches(column, run.columns, n=1)
-        need(
-            column in run.columns,
-            f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
-            f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
-        )
-    names = {column: FIGURES[figure] for column, figure in names.items() if figure != "step"}
-    places = {name: place for place, name in enumerate(NAMES[run.dialect])}
-
-    def place(key: str) -> tuple:
-        """Listed names come first, then those that OUTER shortens, both in the order of the list."""
-        listed = listed_name(key, run.dialect)
-        return not listed, listed not in (key, key.removeprefix("train/")), places.get(listed, 0)
-
-    sources: list[dict[int, float]] = []  # verl logs one held-out metric for each data source; their mean is taken
-    for key in sorted(run.columns, key=place):
-        name, points = names.get(key) or common_name(key, run.dialect), run.columns[key]
-        if not name or not points or (key not in names and name in names.values()):
-            continue
-        if other := other_quantity(name, points, run.columns):
-            run.remarks.append(f"{key} {other} and was not read")
-            continue
-        if name == "entropy" and max(points.values()) <= 0:  # the term of the loss
-            points = {step: -value for step, value in points.items()}
-        if name == "held_out" and run.dialect == "verl":
-            sources.append(points)
-        elif name in run.series:
-            continue  # the first name of a metric wins
-        run.names.setdefault(name, key)
-        run.series[name] = points | run.series.get(name, {})
-    low, spread = run.series.get("advantage_min", {}), run.series.get("score_std", {})
-    spread = spread or {step: high - low[step] for step, high in run.points("advantage_max") if step in low}
-    if "zero_std" not in run.series and spread and max(spread.values()) <= 1e-6:  # no group differed at any step
-        run.names["zero_std"] = run.name("score_std" if "score_std" in run.series else "advantage_max")
-        run.series["zero_std"] = dict.fromkeys(spread, 1.0)
-    if sources:
-        by_step = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
-        run.series["held_out"] = {step: sum(values) / len(values) for step, values in by_step.items()}
-    return run
-
-
-def drop_padded(run: LoggedRun) -> None:
-    """Set verl's truncated share to 0 at steps below the limit: its V1 trainer pads to the batch's longest response."""
-    longest = run.series.get("length_max", {})
-    limit = run.settings.get("max_length")
-    if not limit and longest:  # the largest length is taken for the limit if half of the steps reach it
-        top = max(longest.values())
-        limit = top if sum(value == top for value in longest.values()) * 2 >= max(len(longest), 4) else math.inf
-    for step, value in longest.items():
-        if limit and value < limit and step in run.series.get("truncated", {}):
-            run.series["truncated"][step] = 0.0
 
 
 # ------------------------------------------------------------------------------------ logs (src/parts/reading/logs.py)
@@ -2170,6 +2303,24 @@ def json_objects(text: str) -> list[dict]:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
+    """Read a log as read_named does; if its score or step has no known name, columns count by the words of theirs."""
+    run = read_named(paths, columns)
+    fits = own_columns(paths[0], run, columns)
+    own = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
+    if own.keys() & {"reward", "step"}:
+        run = read_named(paths, columns | own)
+        run.own, run.trainer = own, "other" if "reward" in own else run.trainer
+        run.remarks.append(f"{meanings(own)}; if one is wrong, try --columns FIGURE=NAME")
+        is_share = "right" in map(KIND.get, words_of(own.get("accuracy", "")))
+        if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
+            run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
+    for figure, names in fits.items():
+        text = f"{' and '.join(names)} fit {figure} equally, so none was read; try --columns {figure}={names[0]}"
+        run.remarks += [text] if len(names) > 1 else []
+    return run
+
+
+def read_named(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a run's log; `paths` are those of its starts, in order. `columns` maps names of FIGURES to columns."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
     if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):
@@ -2262,6 +2413,10 @@ def log_of_folder(folder: Path) -> Path:
     if not logs:
         logs = sorted(path for path in further if is_log(path))
         others = logs or others
+    if not logs:  # a self-written loop's may be anywhere
+        places = sorted(path for form in ("*.json", "*/*") for path in folder.glob(form))[:50]
+        logs = [path for path in places if path.suffix in (".json", *ENDINGS) and is_log(path, least=3)]
+        others = logs or others
     names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
     need(
         len(logs) == 1,
@@ -2281,10 +2436,11 @@ def is_console_of(path: Path, folder: Path) -> bool:
     return False
 
 
-def is_log(path: Path) -> bool:
-    """Whether a file is an RL log, not data or samples."""
+def is_log(path: Path, least: int = 0) -> bool:
+    """Whether a file is an RL log with `least` scores or more, not data or samples."""
     with contextlib.suppress(UserError):
-        return not is_samples(path, ("completion",)) and has_rl(read_log([path], {}))
+        run = None if is_samples(path, ("completion",)) else read_log([path], {})
+        return run is not None and has_rl(run) and len(run.values("score")) >= least
     return False
 
 
@@ -2367,16 +2523,15 @@ def load_run(
         f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT or DPO; expected names such as "
         f"{', '.join(list(NAMES[run.dialect])[:3])}; try diagnose.py --columns "
-        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
+        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score"
+        + "".join(f"; {text}" for text in run.remarks if "equally" in text),
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
-    if samples:
-        run.samples = rows_of_samples(Path(samples))
-    elif run.trainer in ("trl", "verl"):
+    if run.trainer in ("trl", "verl") and not samples:
         run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
     alone = Path(source).is_dir() or path.name in LOGS  # in a folder of its own
-    run.samples = run.samples or samples_beside(path, run, alone)
+    run.samples = run.samples or samples_beside(path, run, alone, samples)
     add_texts(run, data, folder)
     need(
         run.texts or not samples,
@@ -2437,8 +2592,9 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
     scripts += [(path, [*words, *run.parts()]) for path in [alone and script_of_output(folder)] if path]
-    if alone and not words and not run.parts():
-        scripts = [(path, [x]) for path in sorted(folder.glob("*.py"))[:20] for x in named_functions(path, [""])[1]]
+    if alone and not words and (run.own or not run.parts()):
+        takes, paths = {*COMPLETIONS, run.own.get("completion")}, sorted(folder.glob("*.py"))[:20]
+        scripts = [(path, [x]) for path in paths for x in named_functions(path, [""], takes)[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
         run.reward_name, run.reward_source = function_of(path, names)
@@ -2447,8 +2603,8 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
             return
 
 
-def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
-    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
+def named_functions(path: Path, names: list[str], takes: set[str] = COMPLETIONS) -> tuple[str, list[str]]:
+    """(text, function names) of a file: those in `names`; for [""] those that take `takes` and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
@@ -2456,7 +2612,7 @@ def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
         return "", []
     if names != [""]:
         return text, [node.name for node in functions if node.name in names]
-    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & takes]
     used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
     return text, [node.name for node in scorers if node.name not in used]
 
@@ -3521,11 +3677,8 @@ def rise_beside(run: LoggedRun) -> tuple[float, float]:
 
 def past_its_best(run: LoggedRun) -> bool:
     """Whether the held-out share fell from its best while the score rose, mostly beside right answers and format."""
-    held_out, (rise, beside) = run.values("held_out"), rise_beside(run)
-    if not rise > 0 or beside <= 0.6 * rise or not 0 <= min(held_out, default=-1) <= max(held_out) <= 1:
-        return False
-    rows = max(run.values("held_out_rows"), default=64)
-    return share_gain((max(held_out), rows), (held_out[-1], rows))[2] < 0
+    rise, beside = rise_beside(run)
+    return rise > 0 and beside > 0.6 * rise and run.held_out_peak() is not None
 
 
 def rising_parts(run: LoggedRun) -> list[str]:
@@ -3620,8 +3773,10 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
         lower = held_out is not None and held_out[2] < -GAIN and len(points) > 2
         rose = bool(rising) or (lower and scores[:1] < scores[-1:])
+    elif rose and run.trend("length") > 0 and last > 1.5 * first:  # its length grows with the score
+        lower = run.held_out_peak() is not None
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
-    if (few and not rose) or (better and not (worse or hollow or bought) and (judged or not unfinished)):
+    if (few and not rose) or (better and not (worse or hollow or bought or lower) and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
@@ -3832,7 +3987,11 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
     elif is_flat(scores) and not solved:
         seen["flat_score"] = run.fact("score", f"the score is flat over {len(scores)} steps")
     if len(held_out) >= 2 and not gained and not solved:
-        text = f"the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g}"
+        text, peak = f"the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g}", run.held_out_peak()
+        if peak is not None and max(held_out) > held_out[0]:
+            text += f" (best: {max(held_out):.3g} at step {peak})"
+        if run.trend("score") > 0:
+            text += ", while the score went from {:.3g} to {:.3g}".format(*run.ends("score"))
         seen["held_out_flat"] = run.fact("held_out", text)
     for name, series, limit, words in LEVELS:
         late = run.ends(series)[1]
@@ -3883,7 +4042,8 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
         steps = [step for step in (*broken, lost and lost.step) if step is not None]
         return BROKEN, min(steps, default=min(run.steps(), default=1))
     if gain and gain[2] < 0 and gain[0] < -GAIN:
-        return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
+        peak = run.held_out_peak() or 0
+        return BROKEN, min((step for step in run.series["held_out"] if step > peak), default=None)
     right = right_gain(run.texts)
     works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0 and not (right and right[0] <= 0)
     if works and run.gained() and all(cause.name in SIDE_CAUSES for cause, _ in sure):
@@ -3986,7 +4146,7 @@ def trial():
 
     def sample_score(row):
         gold = row["columns"].get("ground_truth", row["gold"])
-        texts = {"prompt": row["prompt"], "completion": row["text"], "solution_str": row["text"]}
+        texts = dict.fromkeys((row["own"], "completion", "solution_str"), row["text"]) | {"prompt": row["prompt"]}
         more = {"ground_truth": gold, "data_source": "", "extra_info": row["columns"]}
         value = called(row["columns"] | texts | more)
         return value["score"] if isinstance(value, dict) else value
@@ -4025,6 +4185,7 @@ def trial_rows(run: LoggedRun) -> list[dict]:
         of_data = run.rows.get(text.prompt, {})
         known = of_data | sample | (sample.get("columns") or {})
         row = {"prompt": of_data.get("prompt", sample.get("prompt")), "gold": text.gold, "columns": known}
+        row["own"] = run.own.get("completion", "completion")  # the name of the reward's argument
         rows.setdefault((text.prompt, text.completion), with_text(row, text.completion))
     return list(rows.values())[:TRIED]
 

@@ -85,7 +85,7 @@ could not be measured.
 #     3209-3221  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     3224-3250  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
 #     3253-3475  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     3478-3507  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3478-3507  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
 #     3510-3520  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
 #     3523-3740  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
 #     3743-3745  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
@@ -96,14 +96,14 @@ could not be measured.
 #     4366-4439  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
 #     4442-4550  graded again        Compute an evaluation's scores again from its stored completions
 #     4553-4812  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4815-5074  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     5077-5201  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     5204-5340  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5343-5591  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5594-5839  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5842-6133  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     6136-6409  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6412-6512  command             The command line
+#     4815-5080  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     5083-5207  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     5210-5346  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5349-5597  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5600-5845  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5848-6139  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     6142-6415  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6418-6518  command             The command line
 
 import argparse
 import ast
@@ -3758,8 +3758,8 @@ def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> di
         return {}
 
 
-def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
-    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
+def named_functions(path: Path, names: list[str], takes: set[str] = COMPLETIONS) -> tuple[str, list[str]]:
+    """(text, function names) of a file: those in `names`; for [""] those that take `takes` and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
@@ -3767,7 +3767,7 @@ def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
         return "", []
     if names != [""]:
         return text, [node.name for node in functions if node.name in names]
-    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & takes]
     used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
     return text, [node.name for node in scorers if node.name not in used]
 
@@ -4814,7 +4814,9 @@ def paired_difference(pairs: list[tuple]) -> dict:
 
 # ------------------------------------------------------------------- reward proof (src/programs/prove/reward_proof.py)
 
-TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
+TESTS = ("tests", "cases", "test_list", "test_cases", "test", "unit_tests", "asserts", "input_output")
+TRUTHS = ("ground_truth", "answer")  # which may be tests, too
+CALL = {"args": [2], "expected": 4, "function": "f", "fn_name": "f", "inputs": [[2]], "outputs": [4]}  # f(2) == 4
 OUTPUTS = ("output", "outputs", "expected_output", "expected", "stdout")
 FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS, "4\n")  # f(2) == 4 on stdin, stdout
 FED_MAIN = "print(f(int(input())))"  # added to a program that is judged by what it prints
@@ -4856,14 +4858,18 @@ GOLD_NAMES = ("target", "answer", "final_answer", "solution", "gold", "label")  
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
-def fed_test(tests):
-    """Replace input/output tests by the attacks' single test, in the same form; None for tests of another kind."""
+def fed_test(tests, single: bool = False):
+    """Replace calls or input/output tests by the attacks' single test, in the same form; None for other tests."""
     if isinstance(tests, str):
         with contextlib.suppress(ValueError):
-            tests = fed_test(json.loads(tests))
+            tests = fed_test(json.loads(tests), single)
             return json.dumps(tests) if tests else None
+    if single and isinstance(tests, list) and len(tests) == 2:  # texts on stdin and stdout, or a call
+        return ["2\n", "4\n"] if {*map(type, tests)} == {str} else [[2], 4] if isinstance(tests[0], list) else None
     if isinstance(tests, list) and tests:
-        return [test] if (test := fed_test(tests[0])) else None
+        return [test] if (test := fed_test(tests[0], single=True)) else None
+    if isinstance(tests, dict) and (tests.get("fn_name") or {"args", "expected"} <= {*tests}):
+        return tests | {name: value for name, value in CALL.items() if name in tests}
     pair = {x: FED[x] for x in tests if x in FED} if isinstance(tests, dict) else {}
     lists = {x: [text] if isinstance(tests[x], list) else text for x, text in pair.items()}
     return tests | lists if len({*pair.values()}) == 2 else None
@@ -4874,10 +4880,10 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
     truth = row.get("reward_model")
     if isinstance(truth, dict) and (inner := attacked_row(truth, {*truth})):
         return row | {"reward_model": inner}
-    for name in TESTS:
+    for name in (*TESTS, *TRUTHS):
         value, test = row.get(name), TEST_OF_ATTACKS
         if name in names and (fed := fed_test(value)):
-            return row | {name: fed}
+            return row | {name: fed} | ({} if "4\\n" in str(fed) else {"entry_point": "f"})
         if name not in names or "assert " not in json.dumps(value, default=str):
             continue
         with contextlib.suppress(ValueError, TypeError):
@@ -4892,7 +4898,7 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     """Call a reward on right and hostile programs, and report which hostile ones were paid or did harm."""
     (path, function, _), programs = spec_parts(spec), attack_programs()
-    if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
+    if any("4\\n" in str(row.get(name)) for name in (*TESTS, *TRUTHS, "reward_model")):  # tests of input and output
         programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
 
     def outcome(codes: list[str], seconds: float) -> dict:
@@ -4979,8 +4985,8 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
         if attacked:
             prove_against_attacks(proof, tried, attacked)
-        elif taken & {*TESTS[:-2]}:
-            proof.skip("How it stands attacks", "the tests are neither assert statements nor input and output")
+        elif taken & {*TESTS}:
+            proof.skip("How it stands attacks", "the tests are no assert statements, calls or input and output")
         elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first):
             proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
     proof.findings += [finding.replace(read, data) for finding in failures_of(report)]

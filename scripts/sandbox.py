@@ -54,10 +54,10 @@ because namespaces do the same in a sixth of the time.
 #     1764-1930  remote objects   Functions, classes and objects of the program, as the tests hold them
 #     1933-2281  judge            The judge: calls the program, which runs in a separate process, and compares its …
 #     2284-2429  program          The program's process: runs model code as a script, or as a module whose functions …
-#     2432-2583  forms of tests   Read the tests of a program and sort them into one of three forms
-#     2586-2854  answers          Find the program in a model's answer
-#     2857-3196  run code         Run programs against their tests, and give verdicts: what callers use
-#     3199-3250  command          The command line
+#     2432-2621  forms of tests   Read the tests of a program and sort them into one of three forms
+#     2624-2892  answers          Find the program in a model's answer
+#     2895-3253  run code         Run programs against their tests, and give verdicts: what callers use
+#     3256-3307  command          The command line
 
 import argparse
 import ast
@@ -2472,17 +2472,17 @@ class Plan:
     unfit: str = ""  # what in them cannot be judged
 
 
-def read_tests(tests, entry_point: str | None, setup: str = "") -> Plan:
+def read_tests(tests, entry_point: str | None, setup: str = "", code: str = "") -> Plan:
     """Sort the tests into one of the three forms, or raise BadTests, and nothing else."""
     try:
-        return sort_tests(tests, entry_point, setup)
+        return sort_tests(tests, entry_point, setup, code)
     except BadTests:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise BadTests(f"got tests that cannot be read: {type(error).__name__}: {error}") from None
 
 
-def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
+def sort_tests(tests, entry_point: str | None, setup: str, code: str) -> Plan:
     tests = loaded_tests(tests)
     if isinstance(tests, dict):
         tests = pair_up(tests)
@@ -2497,7 +2497,29 @@ def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
         if not any(is_call(test, entry_point) for test in tests):
             return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
         tests = [call_of_input(test) for test in tests]
+    pairs = [test for test in tests if isinstance(test, list | tuple) and len(test) == 2]
+    if not entry_point and len(pairs) == len(tests):
+        are_texts = all(isinstance(text, str) for pair in pairs for text in pair)
+        if are_texts and re.search(r"\b(print|input|stdin|stdout)\b", code):  # a script; else a function of a text
+            return Plan("stdin", [(given, output) for given, output in pairs], len(tests))
+        entry_point = only_function(code)
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
+
+
+def only_function(code: str) -> str | None:
+    """The function of a program that its other functions do not use, besides tests and main; None if there are several.
+
+    A program without any cannot pass, whatever the name.
+    """
+    parts, used = [], {}
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        parts = parse_python(code if len(code) < 100_000 else "").body  # a longer one takes too long
+    parts = [x for part in parts for x in (part.body if getattr(part, "name", "") == "Solution" else [part])]
+    functions = [x for x in parts if isinstance(x, ast.FunctionDef) and not x.name.startswith("__")]
+    for part in [x for x in functions if not re.match(r"test|_?main$", x.name)] or functions:
+        used[part.name] = {getattr(x, "id", getattr(x, "attr", "")) for x in ast.walk(part)} - {part.name}
+    names = used.keys() - set().union(*used.values())
+    return names.pop() if len(names) == 1 else None if used else "function"
 
 
 def is_call(test: dict, entry_point: str | None) -> bool:
@@ -2535,6 +2557,22 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
         known = parse_python(setup)
     unfit = unjudged(whole, known)
     return Plan("python", tests, count_of_asserts(whole, entry_point), unfit)
+
+
+def separate_plans(plan: Plan) -> list[Plan]:
+    """A plan for each test, or the plan itself where its tests are more than asserts and imports."""
+    if plan.kind != "python":
+        return [Plan(plan.kind, [case], 1) for case in plan.cases]
+    try:
+        tree = parse_python("\n".join(plan.cases))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return [plan]
+    asserts = [statement for statement in tree.body if isinstance(statement, ast.Assert)]
+    imports = [ast.unparse(statement) for statement in tree.body if isinstance(statement, IMPORTS)]
+    named = any(isinstance(node, ast.NamedExpr) for node in ast.walk(tree))
+    if named or len(asserts) + len(imports) < len(tree.body):
+        return [plan]
+    return [Plan("python", [*imports, ast.unparse(statement)], 1) for statement in asserts]
 
 
 def lift_assert(statement: ast.stmt) -> tuple | None:
@@ -2914,6 +2952,7 @@ def run_code(
     output_mb: int = 8,
     strict: bool = False,
     stop_at_first_failure: bool = False,
+    each_alone: bool = False,
     sandbox: Sandbox | None = None,
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
@@ -2926,8 +2965,10 @@ def run_code(
         tests: one of
             Python source or a list of it: asserts (each counts as a test), `def check(candidate)` as in HumanEval,
             `def test_…()`, unittest.TestCase; the program's names can be used in it;
-            a list of {"args": […], "kwargs": {…}, "expected": value, "function": name} or of pairs (args, expected);
-            a list of {"input": text on stdin, "output": text on stdout}; each is a run of the program as a script, or
+            a list of {"args": […], "kwargs": {…}, "expected": value, "function": name} or of pairs (args, expected),
+            which without an entry_point call the one function that no other function of the program uses;
+            a list of {"input": text on stdin, "output": text on stdout}, or of pairs of such texts without an
+            entry_point; each is a run of the program as a script, or
             with an entry_point and other data than text, or "testtype": "functional" (LiveCodeBench), a call;
             {"inputs": […], "outputs": […], "fn_name": name or absent} as in APPS.
         entry_point: the function under test; also found as a method of a class `Solution`.
@@ -2943,6 +2984,8 @@ def run_code(
             `output_limit`.
         strict: raise SandboxError unless programs are kept from network and files.
         stop_at_first_failure: run no test after one that failed; those left count as failed.
+        each_alone: each call, run as a script or assert gets a new process and limits of its own, total_timeout_s too,
+            so that a timeout or exit fails that test only. Other Python tests share names and so one process.
         sandbox: a Sandbox of your own instead of the shared one.
 
     Raises:
@@ -2957,20 +3000,34 @@ def run_code(
     check_limits(timeout_s=timeout_s, total_timeout_s=total_timeout_s, memory_mb=memory_mb, output_mb=output_mb)
     if (entry_point or "").startswith("Solution"):  # LeetCode's `Solution().twoSum`
         entry_point = entry_point.rpartition(".")[2]
-    plan = read_tests(tests, entry_point, setup)
+    code = code or ""
+    plan = read_tests(tests, entry_point, setup, code)
     if plan.unfit:
         return Verdict(total=plan.least, status="invalid_tests", detail=plan.unfit)
-    code = code or ""
     if not plan.cases or not code.strip():
         status, detail = ("error", "the program is empty") if plan.cases else ("no_tests", "there are no tests")
         return Verdict(total=len(plan.cases), status=status, detail=detail)
-    total_s = total_timeout_s or timeout_s * min(max(plan.least, 4), 10)
-    limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
+    limits = {"timeout_s": timeout_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
     limits["stops"] = stop_at_first_failure
     run = {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
-    verdict = on_a_server(sandbox or DEFAULT, strict, limits, run, code, plan, entry_point, setup)
+    plans, verdicts = separate_plans(plan) if each_alone else [plan], []
+    for part in plans:
+        limits["total_s"] = total_timeout_s or timeout_s * min(max(part.least, 4), 10)
+        verdicts.append(on_a_server(sandbox or DEFAULT, strict, limits, run, code, part, entry_point, setup))
+        if stop_at_first_failure and not verdicts[-1].all_passed:
+            break
+    verdict = verdicts[0] if len(plans) == 1 else united(verdicts, len(plans))
     verdict.wall_s = time.monotonic() - started
     return verdict
+
+
+def united(verdicts: list[Verdict], total: int) -> Verdict:
+    """One verdict of those on single tests; those not run have failed."""
+    failed = [verdict for verdict in verdicts if not verdict.all_passed]
+    first = min(failed or verdicts, key=lambda verdict: verdict.usable)
+    results = [result | {"test": i} for i, verdict in enumerate(verdicts[:1000]) for result in verdict.results[:1]]
+    trusted = all(verdict.trusted for verdict in verdicts)
+    return Verdict(len(verdicts) - len(failed), total, first.status, trusted, results, first.detail)
 
 
 def program_output(

@@ -82,7 +82,8 @@ def sort_tests(tests, entry_point: str | None, setup: str, code: str) -> Plan:
         tests = [call_of_input(test) for test in tests]
     pairs = [test for test in tests if isinstance(test, list | tuple) and len(test) == 2]
     if not entry_point and len(pairs) == len(tests):
-        if all(isinstance(text, str) for pair in pairs for text in pair):
+        are_texts = all(isinstance(text, str) for pair in pairs for text in pair)
+        if are_texts and re.search(r"\b(print|input|stdin|stdout)\b", code):  # a script; else a function of a text
             return Plan("stdin", [(given, output) for given, output in pairs], len(tests))
         entry_point = only_function(code)
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
