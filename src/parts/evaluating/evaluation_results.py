@@ -4,7 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from parts.evaluating.paired_tests import Values, compare_values, verdict_of
+from parts.evaluating.paired_tests import Values, compare_values, other_scale, verdict_of
 from parts.foundation.messages import UserError, need, say
 
 # settings that change what a model is asked, or how it answers
@@ -12,6 +12,7 @@ ASKING = (
     *("fewshot", "fewshot_data", "chat_template", "chat_template_kwargs", "system_prompt", "n", "temperature", "top_p"),
     *("max_new_tokens", "stop", "max_length", "max_turns", "tool_format", "precision"),
 )
+OTHER_SCALE = "the two sides have scores on different scales, such as shares and percent, or 0 to 1 and -1 to 1"
 
 
 def unique_keys(rows: list) -> list[str]:
@@ -59,10 +60,21 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
             say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
+            if lacking := unpaired_scores(one.top, two.top):
+                say(f"warning: {task} {name}: {lacking}")
             if test := compare_values(one, two, samples, seed):
-                words = verdict_of(f"{task} {name}", test, one.higher_is_better)
+                scores = ([x for x in values.top if x is not None] for values in (one, two))
+                doubts = [*a.get("doubts", ()), *([OTHER_SCALE] if not one.bottom and other_scale(*scores) else [])]
+                words = verdict_of(f"{task} {name}", test, one.higher_is_better, doubts)
                 results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results
+
+
+def unpaired_scores(before: list, after: list) -> str:
+    """How many rows have a score on one side only, as a clause; "" if none."""
+    lacking = [(x is None) - (y is None) for x, y in zip(before, after, strict=True)]
+    text = f"{lacking.count(1)} rows have no score before, {lacking.count(-1)} none after"
+    return f"{text}: they are left out, and do not count as wrong" if any(lacking) else ""
 
 
 def pick_values(values: dict, rows: list[int]) -> Values:
