@@ -762,6 +762,32 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys):
     assert found["rows"] == 6 and found["worse"] == 2
 
 
+def test_rows_that_repeat_another_one_do_not_count_in_the_test(ev, tmp_path, capsys):
+    """3 of 10 rows are better: exact p 2 / 2^3; each is there three times."""
+    shown = {"a": 4, "b": 7}
+    rows = [{"prompt": str(i), "answer": "1"} | {x: "1" if i < k else "2" for x, k in shown.items()} for i in range(10)]
+    data = write_lines(tmp_path / "rows.jsonl", rows * 3)
+    for name in shown:
+        run_here(ev, tmp_path / name, "--task", "math", "--data", data, "--completion_column", name)
+    assert "20 of 30 rows repeat another one: the intervals are too narrow" in capsys.readouterr().out
+    assert not ev.main(["--compare", *(str(tmp_path / x) for x in shown), "--output_dir", str(tmp_path / "o")])
+    out, err = capsys.readouterr()
+    found = json.loads((tmp_path / "o" / "comparison.json").read_text())["tasks"]["math"]["verified"]
+    assert (found["rows"], found["better"], found["p"]) == (10, 3, 0.25)
+    assert "20 rows repeat another one, are not independent of it, and are left out" in err
+    assert "tests have p < 0.05" not in out
+
+
+def test_several_tests_are_counted(ev, tmp_path, capsys):
+    """Of 3 metrics one has p 2 / 2^6 = 0.031, which is above 0.05 / 3."""
+    for name, right in (("a", 0), ("b", 6)):
+        rows = [{"id": i, "prompt": f"q{i}", "em": int(i < right), "acc": 1, "score": i % 2} for i in range(20)]
+        write_lines(tmp_path / f"{name}.jsonl", rows)
+    paths = [str(tmp_path / f"{name}.jsonl") for name in "ab"]
+    assert not ev.main(["--compare", *paths, "--output_dir", str(tmp_path / "o")])
+    assert "1 of 3 tests have p < 0.05, which chance alone gives 1 in 20; 0 below 0.05 / 3" in capsys.readouterr().out
+
+
 def test_compare_names_settings_that_differ(ev, tmp_path, capsys):
     data = write_lines(tmp_path / "rows.jsonl", [{"prompt": "1", "answer": "1", "done": "1"}])
     shared = ["--task", "math", "--data", data, "--completion_column", "done"]

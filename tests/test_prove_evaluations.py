@@ -380,21 +380,24 @@ def rows_of(columns, right: int, items: int = 20, times: int = 5) -> list[dict]:
     return [columns(i, n) | {"correct": int(i < right)} for i in range(items) for n in range(times)]
 
 
-# forms of rows in which 2 of 20 items get better and none worse: exact p 2 * (1 / 2)^2 = 0.5, not 0.002 of 10 in 100
+# forms of 100 rows of which 10 of 20 items get better and none worse: exact p 2 / 2^10, not the 2 / 2^50 of 50 rows
 DEPENDENT = {
     "an id for each draw": lambda i, n: {"id": f"u{i}-{n}", "prompt": f"What is {i}?"},
     "an id for each draw, with golds": lambda i, n: {"id": 5 * i + n, "question": f"q{i}", "answer": "ABCD"[i % 4]},
     "task_id beside sample_id": lambda i, n: {"task_id": f"HumanEval/{i}", "sample_id": n},
     "paraphrases": lambda i, n: {"question_id": i, "prompt": f"Paraphrase {n} of {i}"},
     "paraphrases with one gold": lambda i, n: {"question_id": i, "prompt": f"Paraphrase {n} of {i}", "gold": str(i)},
+    "more draws than items": lambda i, n: {"id": f"{i}-{n}", "problem": f"q{i // 5}", "answer": str(i // 5)},
     "parts of an item": lambda i, n: {"item_id": i, "question": f"Part {n} of {i}", "gold": f"{i}-{n}"},
 }
 
 
 @pytest.mark.parametrize("name", DEPENDENT)
 def test_rows_of_one_item_are_one_value(tmp_path, name):
-    figures = compared(tmp_path, *(rows_of(DEPENDENT[name], right) for right in (8, 10)))
-    assert (figures["rows"], figures["better"], figures["p"]) == (20, 2, 0.5)
+    figures = compared(tmp_path, *(rows_of(DEPENDENT[name], right) for right in (5, 15)))
+    more = name == "more draws than items"  # 4 items, of which 1 and then 3 are right
+    assert (figures["rows"], figures["better"]) == ((4, 2) if more else (20, 10))
+    assert figures["p"] == (0.5 if more else 2 / 2**10)
 
 
 def test_prompts_with_uneven_counts_are_one_value_each(tmp_path):
@@ -409,6 +412,7 @@ def test_prompts_with_uneven_counts_are_one_value_each(tmp_path):
 UNKNOWN = {
     "problem": (lambda i, n: {"id": f"{i}-{n}", "problem_name": f"p{i}"}, "if column 'problem_name' names the items"),
     "turns": (lambda i, n: {"dialogue_id": i, "prompt": f"Turn {n} of {i}"}, "if column 'dialogue_id' names the items"),
+    "few prompts": (lambda i, n: {"id": f"{i}-{n}", "prompt": f"p{i % 4}"}, "if column 'prompt' names the items"),
     "variants": (lambda i, n: {"id": i, "variant": "abcde"[n]}, "the mean over column 'variant' (a, b, c, d, e)"),
 }
 
@@ -420,6 +424,13 @@ def test_a_doubt_takes_the_place_of_the_verdict(tmp_path, capsys, name):
     assert f"No verdict: {words}" in verdict or f"No verdict: a row's value is {words}" in verdict
     _, proof, err = run(capsys, tmp_path / "a.jsonl")
     assert words in err and not proof["proved"]
+
+
+def test_ids_that_are_said_to_name_the_items_leave_no_doubt(tmp_path):
+    columns, _ = UNKNOWN["few prompts"]
+    rows = [rows_of(lambda i, n: {"item_id": columns(i, n)["id"], "prompt": f"p{i % 4}"}, k) for k in (8, 18)]
+    figures = compared(tmp_path, *rows)
+    assert figures["rows"] == 100 and "A real gain" in figures["verdict"]
 
 
 SIZES = {"algebra": 30, "law": 10, "biology": 20}

@@ -11,10 +11,14 @@ from parts.data.rows import read_rows
 from parts.foundation.messages import UserError
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
+SAMPLE, NAME = r"sample_?(id|idx|index)", "key|name|item"
 COLUMNS = {  # names of columns, the best first
     "key": (
-        *("item_?id", r"(doc|task|question|problem|example|item)_?(id|idx|index)"),
-        *("id|idx|index|uu?id", r"sample_?(id|idx|index)", "key|name|item"),
+        "item_?id",
+        r"(doc|task|question|problem|example|item)_?(id|idx|index)",
+        "id|idx|index|uu?id",
+        SAMPLE,
+        NAME,
     ),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
@@ -28,10 +32,12 @@ COLUMNS = {  # names of columns, the best first
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
     "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
-    "part": ("subject|data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config",),
+    "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
 DRAW = r"(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k)(_?(id|idx|index|no))?"
-GROUP = r"(passage|document|story|context|conversation|dialog(ue)?|thread|cluster|group|family|repo)(_?(id|idx|name))?"
+GROUP = (
+    r"(passage|document|context|conversation|dialog(ue)?|thread|cluster|group|family|problem|question)(_?(id|name))?"
+)
 LOWER = r"(?<![a-z])(wer|cer|ter|ppl|r?mse|mae|ece|brier|perplex|loss|error|toxic|hallucin|harm|refus|latency|cost)"
 NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time)(?![a-z])"
 SCORE = (
@@ -85,17 +91,13 @@ def scores_in(row: dict, name: str) -> list[float | None] | None:
 
 
 def score_columns(rows: list[dict]) -> dict[str, list[list]]:
-    """{metric: a list of scores for each row} of flat rows; lm-eval declares its metrics.
-
-    Most rows must have a column's scores, or empty cells; the others count as empty.
-    """
+    """{metric: a list of scores for each row} of flat rows, most of which must have them; lm-eval declares metrics."""
     columns, declared = {}, rows[0].get("metrics") or ()
-    for name in dict.fromkeys(name for row in rows for name in row):
-        if name in declared or re.fullmatch(SCORE, name):
-            cells = [scores_in(row, name) for row in rows]
-            parts = name in declared and ("perplexity" in name or any(len(listed(row.get(name))) > 1 for row in rows))
-            if not parts and 2 * cells.count(None) < len(rows):  # lm-eval's parts: (gold, prediction), a log-likelihood
-                columns[name.removesuffix(".value")] = [cell or [None] for cell in cells]
+    for name in dict.fromkeys(name for row in rows for name in row if name in declared or re.fullmatch(SCORE, name)):
+        cells = [scores_in(row, name) for row in rows]
+        parts = name in declared and ("perplexity" in name or any(len(listed(row.get(name))) > 1 for row in rows))
+        if not parts and 2 * cells.count(None) < len(rows):  # lm-eval's parts: (gold, prediction), a log-likelihood
+            columns[name.removesuffix(".value")] = [cell or [None] for cell in cells]
     if {"base_status", "plus_status"} <= columns.keys():  # EvalPlus: its further tests count beside the first ones
         pairs = zip(columns["base_status"], columns["plus_status"], strict=True)
         columns["plus_status"] = [[x and y for x, y in zip(*pair, strict=True)] for pair in pairs]
@@ -115,17 +117,15 @@ def listed(value) -> list:
 
 def named_rows(value: dict) -> list[dict]:
     """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
-    parts = {key: [x for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
-    tables = {
-        key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns([*map(flat, x)])
-    }
-    columns = columns_of(flat(next(iter(tables.values()))[0])) if len(tables) > 1 else {}
+    parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
+    tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
+    columns = columns_of(next(iter(tables.values()))[0]) if len(tables) > 1 else {}
     if asks := columns.get("prompt") or columns.get("key"):
-        asked = [{str(flat(row).get(asks)) for row in rows} for rows in tables.values()]
+        asked = [{str(row.get(asks)) for row in rows} for rows in tables.values()]
         name = "model" if all(2 * len(x & asked[0]) > len(x | asked[0]) for x in asked) else "subject"
         return [{name: key} | row for key, rows in tables.items() for row in rows]
     rows = [{"id": key} | row for key, part in parts.items() for row in part]
-    return rows if len(rows) > 1 and all(columns_of(flat(row))["completion"] for row in rows) else []
+    return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
 
 
 def tables_in(value) -> Iterator[list[dict]]:
@@ -152,15 +152,15 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
     several prompts too unless they stand for paraphrases: few prompts, of no other id, with one gold.
     """
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
-    counts, has_ids = Counter(asked), columns["key"] and len({*ids}) > 1
-    if has_ids and columns["part"] and not fits(ids, parts):
+    if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
+    counts, has_golds = Counter(asked), {*golds} != {"None"}
     many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
-    draws = len({*ids}) == len(rows) > len(counts) and many and fits(asked, golds)
-    if has_ids and ((fits(ids, asked) and not draws) or columns["key"].endswith("item_id")):
-        return ids
-    known = fits(ids, golds) and ({*golds} != {"None"} or len({*Counter(ids).values()}) == 1)
-    if has_ids and fits(asked, ids) and known and len(rows) <= len({*ids}) ** 2:
+    draws = len({*ids}) == len(rows) > len(counts) and (many or has_golds) and fits(asked, golds)
+    alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
+    paraphrases = fits(asked, ids) and alike and len(rows) <= len({*ids}) ** 2
+    is_explicit = columns["key"].endswith("item_id")
+    if columns["key"] and len({*ids}) > 1 and (is_explicit or paraphrases or (fits(ids, asked) and not draws)):
         return ids
     names_rows = len(counts) > 1 and (many or len({*counts.values()}) == 1 or min(counts.values()) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
@@ -169,19 +169,21 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}."""
     groups, doubts, unnamed = {}, {}, not columns["key"] and not columns["prompt"]
-    for name in sorted(rows[0].keys() - {*scores, "filter", *(columns[role] for role in columns if role != "key")}):
+    others = {*scores, "filter", *(columns[x] for x in ("model", "part", "gold", "completion", "finish"))}
+    for name in sorted(rows[0].keys() - others):
         values, end = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
         counts, number = {*Counter(values).values()}, len({*values})
+        even = len(counts) == 1 and (unnamed or name == columns["prompt"] or number > min(9, *counts))
         if not 1 < number < len(rows) or re.fullmatch(DRAW, end):
             continue
-        even = len(counts) == 1 and (unnamed or number > max(counts))
         if fits(keys, values) and number < len({*keys}) and (even or re.fullmatch(GROUP, end)):
             groups[name] = number
         elif len({*zip(keys, values, strict=True)}) == number * len({*keys}) and number <= 20:
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))})"
             doubts["Whether the rows are of one model"] = f"{means}; if it names models, rename it to model"
-    if name := max(groups, key=groups.get, default=""):
-        text = f"if column {name!r} names the items, rename it to item_id"
+    name = max(groups, key=groups.get, default="")
+    if name and not columns["key"].endswith("item_id"):
+        text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
         doubts["Whether the rows are independent"] = f"{text}: several rows of one item are not independent"
     return doubts
 
@@ -214,10 +216,9 @@ class OtherResults:
     def higher_is_better(self, metric: str) -> bool | None:
         """Whether higher values of a metric are better: as lm-eval's file says or, without one, by its name."""
         name = metric.partition(",")[0]
-        said = [x.get(f"higher_is_better.{self.task.lower()}.{name}") for x in self.stated.values()]
-        if False in said:
-            return False
-        return None if re.search(NEITHER, name) else True in said or not re.search(LOWER, name)
+        said = {x.get(f"higher_is_better.{self.task.lower()}.{name}") for x in self.stated.values()}
+        is_low = False in said or (True not in said and re.search(LOWER, name))
+        return None if re.search(NEITHER, name) else not is_low
 
 
 def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:

@@ -5,7 +5,7 @@ import math
 from fractions import Fraction
 from pathlib import Path
 
-from parts.evaluating.evaluation_results import OTHER_SCALE, read_report, unpaired_scores
+from parts.evaluating.evaluation_results import OTHER_SCALE, REPEATED, read_report, unpaired_scores
 from parts.evaluating.paired_tests import other_scale
 from parts.evaluating.scored_samples import OtherResults, pair_faults
 from parts.foundation.messages import UserError
@@ -201,7 +201,7 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
         results.name: {" ".join(k): {n: v[n] for n in ("value", "n", "ci95", "interval")} for k, v in recounted.items()}
         for results, recounted in zip(all_results, recounts, strict=True)
     }
-    for what, doubt in all_results[0].doubts.items():
+    for what, doubt in {what: x for results in all_results for what, x in results.doubts.items()}.items():
         proof.is_open = True
         proof.skip(what, doubt)
     describe_unfinished(proof, samples, main_metric(recounts[0]))
@@ -247,7 +247,10 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
     proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (recounted[task, metric]["values"] for recounted in recounts)
-        common, higher = [key for key in before if key in after], recounts[0][task, metric]["higher_is_better"]
+        common, higher = (
+            [key for key in before if key in after and not REPEATED.fullmatch(key)],
+            recounts[0][task, metric]["higher_is_better"],
+        )
         pairs = [(before[key], after[key]) for key in common if None not in (before[key], after[key])]
         if higher is None or len(pairs) < 2:
             continue
