@@ -66,22 +66,20 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
             say(f"warning: {task}: {again} rows repeat another one, are not independent of it, and are left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
-            if lacking := unpaired_scores(one.top, two.top):
+            if lacking := unpaired_scores([*zip(one.top, two.top, strict=True)]):
                 say(f"warning: {task} {name}: {lacking}")
             if test := compare_values(one, two, samples, seed):
                 scores = ([x for x in values.top if x is not None] for values in (one, two))
-                doubts = [
-                    *dict.fromkeys([*a.get("doubts", ()), *b.get("doubts", ())]),
-                    *([OTHER_SCALE] if not one.bottom and other_scale(*scores) else []),
-                ]
+                doubts = dict.fromkeys([*a.get("doubts", ()), *b.get("doubts", ())])
+                doubts |= {OTHER_SCALE: None} if not one.bottom and other_scale(*scores) else {}
                 words = verdict_of(f"{task} {name}", test, one.higher_is_better, doubts)
                 results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results
 
 
-def unpaired_scores(before: list, after: list) -> str:
+def unpaired_scores(pairs: list[tuple]) -> str:
     """How many rows have a score on one side only, as a clause; "" if none."""
-    lacking = [(x is None) - (y is None) for x, y in zip(before, after, strict=True)]
+    lacking = [(x is None) - (y is None) for x, y in pairs]
     text = f"{lacking.count(1)} rows have no score before, {lacking.count(-1)} none after"
     return f"{text}: they are left out, and do not count as wrong" if any(lacking) else ""
 

@@ -141,8 +141,9 @@ def swapped_p(sides: tuple[Values, Values], columns: list[list[float]], observed
     count = 2**n if few else samples
     for ways in np.array_split(np.arange(count), 1 + count * n // 2**22):
         moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n))) @ change
-        before, after = (sides[i].of(x[:, 0] / x[:, 1]) for i, x in enumerate((sums[:2] + moved, sums[2:] - moved)))
-        far += int((abs(after - before) >= abs(observed) * (1 - 1e-9)).sum())
+        with np.errstate(all="ignore"):  # nan counts as far
+            one, two = (sides[i].of(x[:, 0] / x[:, 1]) for i, x in enumerate((sums[:2] + moved, sums[2:] - moved)))
+            far += int((~(abs(two - one) < abs(observed) * (1 - 1e-9))).sum())
     return far / count if few else (far + 1) / (count + 1)
 
 
@@ -219,13 +220,18 @@ def other_scale(before: list[float], after: list[float]) -> bool:
     return signed or max(map(abs, low)) <= 1 < 10 < max(high)
 
 
-def verdict_of(name: str, result: dict, higher_is_better: bool | None, doubts: list[str] = ()) -> str:
+def ends_of(higher_is_better: bool | None) -> tuple[str, str]:
+    """What a row is called whose value rises, and one whose value falls."""
+    return ("better", "worse") if higher_is_better else ("higher", "lower")
+
+
+def verdict_of(name: str, result: dict, higher_is_better: bool | None, doubts=()) -> str:
     """The comparison in words; doubts about the rows take the place of the verdict."""
     change = f"{name}: {result['before']:.4g} -> {result['after']:.4g}, difference {result['difference']:+.4g}"
     if result["p"] is None:
         return f"{change}; one row shows nothing"
     low, high = result["ci95"]
-    up, down = ("better", "worse") if higher_is_better else ("higher", "lower")
+    up, down = ends_of(higher_is_better)
     counts = f", {result['better']} rows {up}, {result['worse']} {down}" if "better" in result else ""
     change += f", 95 % interval [{low:+.4g}, {high:+.4g}], p = {result['p']:.2g} ({result['test']}, "
     change += f"{result['rows']} rows{counts}). "

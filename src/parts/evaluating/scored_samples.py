@@ -11,15 +11,9 @@ from parts.data.rows import read_rows
 from parts.foundation.messages import UserError
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
-SAMPLE, NAME = r"sample_?(id|idx|index)", "key|name|item"
+ID = "(id|idx|index|uu?id)"
 COLUMNS = {  # names of columns, the best first
-    "key": (
-        "item_?id",
-        r"(doc|task|question|problem|example|item)_?(id|idx|index)",
-        "id|idx|index|uu?id",
-        SAMPLE,
-        NAME,
-    ),
+    "key": ("item_?id", rf"(doc|task|question|problem|example|item)_?{ID}", ID, f"sample_?{ID}", "key|name|item"),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
@@ -35,9 +29,7 @@ COLUMNS = {  # names of columns, the best first
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
 DRAW = r"(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k)(_?(id|idx|index|no))?"
-GROUP = (
-    r"(passage|document|context|conversation|dialog(ue)?|thread|cluster|group|family|problem|question)(_?(id|name))?"
-)
+GROUP = "(passage|document|context|conversation|dialog(ue)?|thread|cluster|group|family|problem|question)(_?(id|name))?"
 LOWER = r"(?<![a-z])(wer|cer|ter|ppl|r?mse|mae|ece|brier|perplex|loss|error|toxic|hallucin|harm|refus|latency|cost)"
 NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time)(?![a-z])"
 SCORE = (

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from parts.evaluating.evaluation_results import OTHER_SCALE, REPEATED, read_report, unpaired_scores
-from parts.evaluating.paired_tests import other_scale
+from parts.evaluating.paired_tests import ends_of, other_scale
 from parts.evaluating.scored_samples import OtherResults, pair_faults
 from parts.foundation.messages import UserError
 from programs.prove.exact_figures import difference_interval, exact_p, mean_test, share_figures
@@ -91,8 +91,7 @@ def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) 
         value = math.exp(value) if value < 709 else None  # too large for a number
     if differs(result["metrics"][metric]["value"], value):
         find(f"{metric}: results.json says {result['metrics'][metric]['value']}, its samples give {value}")
-    about = {"interval": "none", "values": {}, "higher_is_better": None}
-    return {"value": value, "n": len(result["keys"]), "ci95": None} | about
+    return share_figures({}, None) | {"value": value, "n": len(result["keys"])}
 
 
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
@@ -247,19 +246,15 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
     proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (recounted[task, metric]["values"] for recounted in recounts)
-        common, higher = (
-            [key for key in before if key in after and not REPEATED.fullmatch(key)],
-            recounts[0][task, metric]["higher_is_better"],
-        )
-        pairs = [(before[key], after[key]) for key in common if None not in (before[key], after[key])]
-        if higher is None or len(pairs) < 2:
+        both = [(x, after[key]) for key, x in before.items() if key in after and not REPEATED.fullmatch(key)]
+        pairs = [pair for pair in both if None not in pair]
+        if recounts[0][task, metric]["higher_is_better"] is None or len(pairs) < 2:
             continue
         if other_scale(*zip(*pairs, strict=True)):
             proof.is_open = True
             proof.skip(f"The difference of {task} {metric}", OTHER_SCALE)
             continue
-        lacking = unpaired_scores(*([x[key] for key in common] for x in (before, after)))
-        if lacking and f"{task} {metric}" == main:
+        if f"{task} {metric}" == main and (lacking := unpaired_scores(both)):
             proof.say(f"{main}: {lacking}.")
         figures = paired_difference(pairs)
         proof.figures["compared"][f"{task} {metric}"] = figures
@@ -272,9 +267,7 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
     if x := proof.figures["compared"].get(main):
         interval = "t" if x["test"] == "paired t" else "Bonett-Price"
         test = f", {x['test']} p = {x['p']:.2g}, 95 % {interval} interval {shown(x['ci95'])}" if x["ci95"] else ""
-        up, down = (
-            ("better", "worse") if recounts[0][main_metric(recounts[0])]["higher_is_better"] else ("higher", "lower")
-        )
+        up, down = ends_of(recounts[0][main_metric(recounts[0])]["higher_is_better"])
         counts = f"{x['better']} rows {up}, {x['worse']} {down} of {x['rows']}"
         proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}{test}, recomputed.")
 

@@ -74,9 +74,9 @@ def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
 
 
 def share_figures(by_key: dict, higher_is_better: bool | None) -> dict:
-    """The mean of rows' values, {row's key: value or None}: with Wilson's interval if all are 0 or 1, else with t's.
+    """The mean of rows' values, {row's key: value or None}, with Wilson's interval if all are 0 or 1, else with t's.
 
-    Counts, of which neither higher nor lower is better, have none: those of 0 and 1 are no shares.
+    Counts, of which neither higher nor lower is better, have none.
     """
     values = [x for x in by_key.values() if x is not None]
     figures = {"value": float(sum(values) / len(values)) if values else None, "n": len(values)}
