@@ -433,6 +433,12 @@ def test_ids_that_are_said_to_name_the_items_leave_no_doubt(tmp_path):
     assert figures["rows"] == 100 and "A real gain" in figures["verdict"]
 
 
+def test_a_question_that_is_there_twice_leaves_no_doubt(tmp_path):
+    rows = [[{"id": i, "question": f"q{max(i, 1)}", "correct": int(i < k)} for i in range(20)] for k in (2, 12)]
+    figures = compared(tmp_path, *rows)
+    assert figures["rows"] == 20 and "A real gain" in figures["verdict"]
+
+
 SIZES = {"algebra": 30, "law": 10, "biology": 20}
 
 

@@ -148,7 +148,7 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
     counts, has_golds = Counter(asked), {*golds} != {"None"}
     many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
-    draws = len({*ids}) == len(rows) > len(counts) and (many or has_golds) and fits(asked, golds)
+    draws = len({*ids}) == len(rows) > 1.2 * len(counts) and (many or has_golds) and fits(asked, golds)
     alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
     paraphrases = fits(asked, ids) and alike and len(rows) <= len({*ids}) ** 2
     is_explicit = columns["key"].endswith("item_id")
@@ -168,7 +168,7 @@ def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: lis
         even = len(counts) == 1 and (unnamed or name == columns["prompt"] or number > min(9, *counts))
         if not 1 < number < len(rows) or re.fullmatch(DRAW, end):
             continue
-        if fits(keys, values) and number < len({*keys}) and (even or re.fullmatch(GROUP, end)):
+        if fits(keys, values) and number < 0.8 * len({*keys}) and (even or re.fullmatch(GROUP, end)):
             groups[name] = number
         elif len({*zip(keys, values, strict=True)}) == number * len({*keys}) and number <= 20:
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))})"
