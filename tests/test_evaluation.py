@@ -163,7 +163,7 @@ def test_paired_bootstrap_sees_what_an_unpaired_test_does_not_and_keeps_its_leve
     rng = np.random.default_rng(2)
     before = rng.normal(0, 10, 300)
     found = compare_values(Values(before.tolist()), Values((before + rng.normal(0.3, 1.0, 300)).tolist()), 2000, 0)
-    assert found["test"] == "paired bootstrap" and found["p"] < 0.01
+    assert found["test"] == "paired permutation" and found["p"] < 0.01
     assert 0 < found["ci95"][0] < found["difference"] < found["ci95"][1]
     low = 0  # of 100 tests under no difference, about 5 % below 0.05: binomial, 5 +- 4 sd
     for seed in range(100):
@@ -178,6 +178,42 @@ def test_the_intervals_of_both_sides_come_from_the_draws_of_the_difference():
     assert found["before_ci95"][0] < 0.5 < found["before_ci95"][1] and found["ci95"] == pytest.approx([0.5, 0.5])
     shifted = [x + 0.5 for x in found["before_ci95"]]
     assert found["after_ci95"] == pytest.approx(shifted) and 0.2 < shifted[1] - shifted[0] < 0.6
+
+
+def test_few_rows_have_the_exact_p_of_a_permutation_test():
+    """All ways to give each row's two values to the two sides, counted here one by one."""
+    before, after = [0.25, 0.5, 0.0, 0.75, 0.25, 0.5], [0.5, 0.75, 0.5, 0.5, 1.0, 0.5]
+    d = [b - a for a, b in zip(before, after, strict=True)]
+    sums = [abs(sum(s * x for s, x in zip(signs, d, strict=True))) for signs in itertools.product((1, -1), repeat=6)]
+    found = compare_values(Values(before), Values(after), 2000, 0)
+    assert found["test"] == "paired permutation" and found["p"] == sum(x >= abs(sum(d)) - 1e-9 for x in sums) / 2**6
+    for n in (2, 5):  # a bootstrap of equal differences has no spread: the least p of n rows is 2 / 2^n
+        found = compare_values(Values([0.25] * n), Values([0.5] * n), 2000, 0)
+        assert found["p"] == 2 / 2**n and "Within the noise; to see" in verdict_of("acc", found, True)
+    ratios = [(Values([1.0, 9.0], [1, 3], exp=True), Values([2.0, 9.0], [1, 3], exp=True))]
+    assert [compare_values(*pair, 50, 0)["p"] for pair in ratios] == [1.0]  # one row differs, either way as far
+
+
+@pytest.mark.long
+def test_with_few_rows_intervals_cover_and_the_test_keeps_its_level():
+    """Pass rates of 4 draws, 8 rows, 2,000 repetitions: 95 % +- 4 sd; the plain bootstrap covers 91 %."""
+    rng, covered, found = np.random.default_rng(0), [0, 0], 0
+    for seed in range(2000):
+        chance = rng.beta(0.7, 0.7, 8)
+        a, b = (rng.binomial(4, chance) / 4 for _ in range(2))
+        test = compare_values(Values(a.tolist()), Values(b.tolist()), 500, seed)
+        low, high = summarize(Values(a.tolist()), 500, seed)["ci95"]
+        found += test["p"] < 0.05
+        covered = [
+            covered[0] + (test["ci95"][0] <= 1e-9 and test["ci95"][1] >= -1e-9),
+            covered[1] + (low <= 0.5 <= high),
+        ]
+    assert min(covered) > 2000 * 0.93 and found < 2000 * 0.07, (covered, found)
+
+
+def test_counts_of_what_should_be_low_are_not_called_better():
+    found = compare_values(Values([0.0] * 9, None, False, False), Values([1.0] * 9, None, False, False), 50, 0)
+    assert "9 rows higher, 0 lower). A real loss." in verdict_of("truncated", found, False)
 
 
 # ------------------------------------------------------------------------------------------------ definitions
@@ -724,6 +760,32 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys):
     assert "2 rows are in only one of the runs" in capsys.readouterr().err
     found = json.loads((tmp_path / "c" / "comparison.json").read_text())["tasks"]["math"]["verified"]
     assert found["rows"] == 6 and found["worse"] == 2
+
+
+def test_rows_that_repeat_another_one_do_not_count_in_the_test(ev, tmp_path, capsys):
+    """3 of 10 rows are better: exact p 2 / 2^3; each is there three times."""
+    shown = {"a": 4, "b": 7}
+    rows = [{"prompt": str(i), "answer": "1"} | {x: "1" if i < k else "2" for x, k in shown.items()} for i in range(10)]
+    data = write_lines(tmp_path / "rows.jsonl", rows * 3)
+    for name in shown:
+        run_here(ev, tmp_path / name, "--task", "math", "--data", data, "--completion_column", name)
+    assert "20 of 30 rows repeat another one: the intervals are too narrow" in capsys.readouterr().out
+    assert not ev.main(["--compare", *(str(tmp_path / x) for x in shown), "--output_dir", str(tmp_path / "o")])
+    out, err = capsys.readouterr()
+    found = json.loads((tmp_path / "o" / "comparison.json").read_text())["tasks"]["math"]["verified"]
+    assert (found["rows"], found["better"], found["p"]) == (10, 3, 0.25)
+    assert "20 rows repeat another one, are not independent of it, and are left out" in err
+    assert "tests have p < 0.05" not in out
+
+
+def test_several_tests_are_counted(ev, tmp_path, capsys):
+    """Of 3 metrics one has p 2 / 2^6 = 0.031, which is above 0.05 / 3."""
+    for name, right in (("a", 0), ("b", 6)):
+        rows = [{"id": i, "prompt": f"q{i}", "em": int(i < right), "acc": 1, "score": i % 2} for i in range(20)]
+        write_lines(tmp_path / f"{name}.jsonl", rows)
+    paths = [str(tmp_path / f"{name}.jsonl") for name in "ab"]
+    assert not ev.main(["--compare", *paths, "--output_dir", str(tmp_path / "o")])
+    assert "1 of 3 tests have p < 0.05, which chance alone gives 1 in 20; 0 below 0.05 / 3" in capsys.readouterr().out
 
 
 def test_compare_names_settings_that_differ(ev, tmp_path, capsys):

@@ -285,7 +285,12 @@ def of_checkpoints(folder, model):
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "checkpoint-10")
     write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:12])
     settings = {"model_name_or_path": str(TINY_LM), "learning_rate": 1e-5, "num_generations": 8}
-    settings |= {"dataset": str(FEW_TRAIN), "eval_dataset": "test.jsonl", "reward_funcs": "mine.py:right"}
+    settings |= {
+        "load_best_model_at_end": True,
+        "dataset": str(FEW_TRAIN),
+        "eval_dataset": "test.jsonl",
+        "reward_funcs": "mine.py:right",
+    }
     (folder / "mine.py").write_text(REWARDS)
     (folder / "args.json").write_text(json.dumps(settings | {"max_completion_length": 24}))
 
@@ -347,6 +352,7 @@ def test_a_run_of_another_trainer(tmp_path, capsys, make, change):
     assert (code, report["proved"]) == (int(change == 0), make == of_checkpoints), report["findings"]
     assert "unchanged start" in report["findings"][0] if change == 0 else "tensors differ" in err
     assert ("Held-out accuracy (greedy" in err) == (make == of_checkpoints)
+    assert ("The saved model is the best of several checkpoints" in err) == (make == of_checkpoints)
 
 
 def test_a_start_that_was_rounded_is_unchanged_and_a_broken_model_does_not_load(tmp_path, rewards, capsys):

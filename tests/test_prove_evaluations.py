@@ -342,7 +342,7 @@ def test_models_in_one_table_are_told_apart_and_draws_of_an_item_are_one_row(tmp
     inside = 2 / math.pi * (math.atan(t / math.sqrt(3)) + t / math.sqrt(3) / (1 + t * t / 3))
     assert figures["p"] == pytest.approx(1 - inside) and (figures["rows"], figures["better"]) == (4, 3)
     found = compare_reports(*reports_to_compare([file]), 50, 0)["samples"]["passed"]
-    assert (found["test"], found["rows"], found["difference"]) == ("paired bootstrap", 4, 0.25)
+    assert (found["test"], found["rows"], found["difference"]) == ("paired permutation", 4, 0.25)
 
 
 def test_one_table_that_is_not_of_two_models_is_told(tmp_path):
@@ -356,6 +356,168 @@ def test_one_table_that_is_not_of_two_models_is_told(tmp_path):
 def test_a_column_that_may_name_the_items_is_told(tmp_path, capsys):
     file = draws(tmp_path / "a.jsonl", SHARES, key="which")
     code, proof, err = run(capsys, file)
-    assert code == 0 and not proof["proved"] and "if column 'which' names the items, rename it to id" in err
-    reports_to_compare([file])
-    assert "if column 'which' names the items" in capsys.readouterr().err
+    assert code == 0 and not proof["proved"] and "if column 'which' names the items, rename it to item_id" in err
+    verdict = compare_reports(*reports_to_compare([file]), 50, 0)["samples"]["passed"]["verdict"]
+    assert "No verdict: if column 'which' names the items" in verdict
+
+
+def compared(tmp_path, before: list[dict], after: list[dict], edit=lambda rows: rows) -> dict:
+    """The comparison of two files of rows, as JSON lines or, if `edit` makes a dict, as JSON."""
+    paths = []
+    for name, rows in (("a", before), ("b", after)):
+        value = edit(rows)
+        paths.append(tmp_path / (f"{name}.json" if isinstance(value, dict) else f"{name}.jsonl"))
+        if isinstance(value, dict):
+            paths[-1].write_text(json.dumps(value))
+        else:
+            write_lines(paths[-1], value)
+    (metrics,) = compare_reports(*reports_to_compare([*map(str, paths)]), 2000, 0).values()
+    return next(iter(metrics.values()))
+
+
+def rows_of(columns, right: int, items: int = 20, times: int = 5) -> list[dict]:
+    """`times` rows of each item with these columns, of which the first `right` items are right."""
+    return [columns(i, n) | {"correct": int(i < right)} for i in range(items) for n in range(times)]
+
+
+# forms of 100 rows of which 10 of 20 items get better and none worse: exact p 2 / 2^10, not the 2 / 2^50 of 50 rows
+DEPENDENT = {
+    "an id for each draw": lambda i, n: {"id": f"u{i}-{n}", "prompt": f"What is {i}?"},
+    "an id for each draw, with golds": lambda i, n: {"id": 5 * i + n, "question": f"q{i}", "answer": "ABCD"[i % 4]},
+    "task_id beside sample_id": lambda i, n: {"task_id": f"HumanEval/{i}", "sample_id": n},
+    "paraphrases": lambda i, n: {"question_id": i, "prompt": f"Paraphrase {n} of {i}"},
+    "paraphrases with one gold": lambda i, n: {"question_id": i, "prompt": f"Paraphrase {n} of {i}", "gold": str(i)},
+    "more draws than items": lambda i, n: {"id": f"{i}-{n}", "problem": f"q{i // 5}", "answer": str(i // 5)},
+    "parts of an item": lambda i, n: {"item_id": i, "question": f"Part {n} of {i}", "gold": f"{i}-{n}"},
+}
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_rows_of_one_item_are_one_value(tmp_path, name):
+    figures = compared(tmp_path, *(rows_of(DEPENDENT[name], right) for right in (5, 15)))
+    more = name == "more draws than items"  # 4 items, of which 1 and then 3 are right
+    assert (figures["rows"], figures["better"]) == ((4, 2) if more else (20, 10))
+    assert figures["p"] == (0.5 if more else 2 / 2**10)
+
+
+def test_prompts_with_uneven_counts_are_one_value_each(tmp_path):
+    rows = [
+        [x for x in rows_of(lambda i, n: {"prompt": f"q{i}", "n": n}, k) if x["prompt"] != "q3" or not x["n"]]
+        for k in (8, 10)
+    ]
+    assert compared(tmp_path, *rows)["rows"] == 20
+
+
+# what cannot be known takes the place of a verdict
+UNKNOWN = {
+    "problem": (lambda i, n: {"id": f"{i}-{n}", "problem_name": f"p{i}"}, "if column 'problem_name' names the items"),
+    "turns": (lambda i, n: {"dialogue_id": i, "prompt": f"Turn {n} of {i}"}, "if column 'dialogue_id' names the items"),
+    "few prompts": (lambda i, n: {"id": f"{i}-{n}", "prompt": f"p{i % 4}"}, "if column 'prompt' names the items"),
+    "variants": (lambda i, n: {"id": i, "variant": "abcde"[n]}, "the mean over column 'variant' (a, b, c, d, e)"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_doubt_takes_the_place_of_the_verdict(tmp_path, capsys, name):
+    columns, words = UNKNOWN[name]
+    verdict = compared(tmp_path, *(rows_of(columns, right) for right in (8, 18)))["verdict"]
+    assert f"No verdict: {words}" in verdict or f"No verdict: a row's value is {words}" in verdict
+    _, proof, err = run(capsys, tmp_path / "a.jsonl")
+    assert words in err and not proof["proved"]
+
+
+def test_ids_that_are_said_to_name_the_items_leave_no_doubt(tmp_path):
+    columns, _ = UNKNOWN["few prompts"]
+    rows = [rows_of(lambda i, n: {"item_id": columns(i, n)["id"], "prompt": f"p{i % 4}"}, k) for k in (8, 18)]
+    figures = compared(tmp_path, *rows)
+    assert figures["rows"] == 100 and "A real gain" in figures["verdict"]
+
+
+def test_a_question_that_is_there_twice_leaves_no_doubt(tmp_path):
+    rows = [[{"id": i, "question": f"q{max(i, 1)}", "correct": int(i < k)} for i in range(20)] for k in (2, 12)]
+    figures = compared(tmp_path, *rows)
+    assert figures["rows"] == 20 and "A real gain" in figures["verdict"]
+
+
+SIZES = {"algebra": 30, "law": 10, "biology": 20}
+
+
+@pytest.mark.parametrize("edit", [list, lambda rows: {s: [x for x in rows if x["subject"] == s] for s in SIZES}])
+def test_ids_that_begin_anew_in_each_subject_are_rows_of_their_own(tmp_path, edit):
+    """30 of 60 are right; then 42, of which 6 of law and 6 of biology are new: exact p 2 / 2^12."""
+    places = [(subject, i) for subject, size in SIZES.items() for i in range(size)]
+    before, after = (
+        [{"subject": s, "index": i, "correct": int(s == "algebra" or i < k)} for s, i in places] for k in (0, 6)
+    )
+    figures = compared(tmp_path, before, after, edit)
+    assert (figures["rows"], figures["before"], figures["after"], figures["p"]) == (60, 0.5, 0.7, 2 / 2**12)
+
+
+@pytest.mark.parametrize("columns", [{}, {"response": "said"}])
+def test_tables_of_the_same_rows_in_one_file_are_models(tmp_path, columns):
+    value = {name: [row(i, correct=int(i < k)) | columns for i in range(20)] for name, k in (("old", 8), ("new", 10))}
+    (tmp_path / "a.json").write_text(json.dumps(value))
+    reports = reports_to_compare([str(tmp_path / "a.json")])
+    assert [x["model"]["name"] for x in reports] == ["old", "new"]
+    assert compare_reports(*reports, 50, 0)["samples"]["correct"]["better"] == 2
+
+
+def test_more_than_20_models_are_told_apart(tmp_path, capsys):
+    write_lines(
+        tmp_path / "a.jsonl", [{"id": i, "model": f"m{k}", "correct": int(i < k)} for i in range(20) for k in range(25)]
+    )
+    assert "a.jsonl, m24: samples correct 1.000" in run(capsys, tmp_path / "a.jsonl")[2]
+
+
+@pytest.mark.parametrize("lacking", [{"correct": None}, {"correct": "error"}, {"error": "timeout"}])
+def test_a_missing_score_is_told_and_does_not_count_as_wrong(tmp_path, capsys, lacking):
+    rows = [{"id": i, "prompt": f"q{i}", "correct": int(i < 10)} for i in range(20)]
+    failed = [x if x["id"] < 16 else {"id": x["id"], "prompt": x["prompt"]} | lacking for x in rows]
+    figures = compared(tmp_path, failed, rows)
+    assert (figures["rows"], figures["before"], figures["after"]) == (16, 0.625, 0.625)
+    told = "samples correct: 4 rows have no score before, 0 none after"
+    assert told in capsys.readouterr().err and told in run(capsys, tmp_path)[2]
+
+
+@pytest.mark.parametrize("pair", [((0, 1), (0, 100)), ((0, 1), (-1, 1)), ((-1, 1), (0, 1)), ((0, 90), (0, 0.9))])
+def test_other_scales_are_told(tmp_path, capsys, pair):
+    rows = [[{"id": i, "prompt": f"q{i}", "score": scale[i < 10]} for i in range(20)] for scale in pair]
+    assert "No verdict: the two sides have scores on different scales" in compared(tmp_path, *rows)["verdict"]
+    assert not run(capsys, tmp_path)[1]["proved"]
+
+
+def test_scores_of_minus_1_and_1_have_the_p_of_0_and_1(tmp_path, capsys):
+    """5 of 20 better, none worse: 2 / 2^5; Student's t says 0.02."""
+    rows = [[{"id": i, "prompt": f"q{i}", "score": 1 if i < k else -1} for i in range(20)] for k in (10, 15)]
+    assert compared(tmp_path, *rows)["p"] == 2 / 2**5
+    proof = run(capsys, tmp_path)[1]
+    assert proof["figures"]["compared"]["samples score"]["p"] == 2 / 2**5
+
+
+@pytest.mark.parametrize("metric", ["scores.wer", "metrics.latency_s", "scores.toxicity"])
+def test_a_rise_of_what_should_be_low_is_a_loss(tmp_path, capsys, metric):
+    rows = [[{"id": i, "prompt": f"q{i}", metric: k + i / 100} for i in range(20)] for k in (0.1, 0.3)]
+    assert "A real loss." in compared(tmp_path, *rows)["verdict"]
+    assert "20 rows higher, 0 lower" in run(capsys, tmp_path)[2]
+
+
+def test_lm_eval_says_what_should_be_low_and_that_a_perplexity_is_no_mean(tmp_path, capsys):
+    for name, k in (("a", 1.0), ("b", 2.0)):
+        (tmp_path / name).mkdir()
+        rows = [
+            {"doc_id": i, "metrics": ["distance", "perplexity"], "distance": k + i / 9, "perplexity": -k}
+            for i in range(20)
+        ]
+        write_lines(tmp_path / name / "samples_t_2026-02-03T04-05-06.7.jsonl", rows)
+        stated = {"results": {"t": {"perplexity,none": math.exp(k)}}, "higher_is_better": {"t": {"distance": False}}}
+        (tmp_path / name / "results_2026-02-03T04-05-06.7.json").write_text(json.dumps(stated))
+    found = compare_reports(*reports_to_compare([str(tmp_path / "a"), str(tmp_path / "b")]), 50, 0)["t"]
+    assert [*found] == ["distance"] and "A real loss." in found["distance"]["verdict"]
+    assert run(capsys, tmp_path / "a")[1]["findings"] == []
+
+
+def test_the_same_path_twice_and_repeated_ids_are_told(tmp_path, capsys):
+    write_lines(tmp_path / "a.jsonl", [row(i % 20) for i in range(21)])
+    reports_to_compare([str(tmp_path / "a.jsonl")] * 2)
+    told = capsys.readouterr().err
+    assert "the same path twice" in told and "1 of 20 ids, such as '0', have more than 1 samples" in told

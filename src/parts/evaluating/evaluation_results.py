@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
-from parts.evaluating.paired_tests import Values, compare_values, verdict_of
+from parts.evaluating.paired_tests import Values, compare_values, other_scale, verdict_of
 from parts.foundation.messages import UserError, need, say
 
 # settings that change what a model is asked, or how it answers
@@ -12,6 +13,10 @@ ASKING = (
     *("fewshot", "fewshot_data", "chat_template", "chat_template_kwargs", "system_prompt", "n", "temperature", "top_p"),
     *("max_new_tokens", "stop", "max_length", "max_turns", "tool_format", "precision"),
 )
+OTHER_SCALE = "the two sides have scores on different scales, such as shares and percent, or 0 to 1 and -1 to 1"
+
+
+REPEATED = re.compile(r"[0-9a-f]{16}\.\d+")  # the key of a row that repeats an earlier one
 
 
 def unique_keys(rows: list) -> list[str]:
@@ -52,17 +57,31 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
     for task in common:
         a, b = before["tasks"][task], after["tasks"][task]
         place = {key: i for i, key in enumerate(b["keys"])}
-        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place]
+        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place and not REPEATED.fullmatch(key)]
         need(pairs, f"got two runs of {task} without a common row; expected the same data")
-        alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
+        alone = len({*a["keys"]} ^ {*b["keys"]})
         if alone:
             say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
+        if again := sum(map(bool, map(REPEATED.fullmatch, a["keys"]))):
+            say(f"warning: {task}: {again} rows repeat another one, are not independent of it, and are left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
+            if lacking := unpaired_scores([*zip(one.top, two.top, strict=True)]):
+                say(f"warning: {task} {name}: {lacking}")
             if test := compare_values(one, two, samples, seed):
-                words = verdict_of(f"{task} {name}", test, one.higher_is_better)
+                scores = ([x for x in values.top if x is not None] for values in (one, two))
+                doubts = dict.fromkeys([*a.get("doubts", ()), *b.get("doubts", ())])
+                doubts |= {OTHER_SCALE: None} if not one.bottom and other_scale(*scores) else {}
+                words = verdict_of(f"{task} {name}", test, one.higher_is_better, doubts)
                 results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results
+
+
+def unpaired_scores(pairs: list[tuple]) -> str:
+    """How many rows have a score on one side only, as a clause; "" if none."""
+    lacking = [(x is None) - (y is None) for x, y in pairs]
+    text = f"{lacking.count(1)} rows have no score before, {lacking.count(-1)} none after"
+    return f"{text}: they are left out, and do not count as wrong" if any(lacking) else ""
 
 
 def pick_values(values: dict, rows: list[int]) -> Values:

@@ -120,10 +120,31 @@ def bootstrap(sides: list[tuple[Values, list, list]], samples: int, seed: int) -
         return [metric.of(sums[:, 2 * i] / sums[:, 2 * i + 1]) for i, (metric, *_) in enumerate(sides)]
 
 
-def middle_95(draws) -> list[float]:
-    """The bounds of the middle 95 % of bootstrap draws."""
+def middle_95(draws, n: int) -> list[float]:
+    """The bounds of the middle 95 % of bootstrap draws of n rows, widened as for Student's t (Hesterberg 2015, 3.3)."""
+    z, df = Z95, n - 1
+    t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)  # Abramowitz and Stegun, 26.7.5
+    tail = statistics.NormalDist().cdf(-t * math.sqrt(n / df))
     with np.errstate(invalid="ignore"):
-        return [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        return [float(x) for x in np.quantile(draws, [tail, 1 - tail])]
+
+
+def swapped_p(sides: tuple[Values, Values], columns: list[list[float]], observed: float, samples: int, seed: int):
+    """Two-sided p of a difference: each row's values, (top, bottom) of each side, may be swapped (Fisher 1935, 21).
+
+    Of all ways to swap them if these are few, else of `samples` draws; exact for any number of rows.
+    """
+    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, 4]
+    change, sums, far = table[:, 2:] - table[:, :2], table.sum(axis=0), 0
+    change = change[change.any(axis=1)]
+    few, n = 2 ** len(change) <= samples, len(change)
+    count = 2**n if few else samples
+    for ways in np.array_split(np.arange(count), 1 + count * n // 2**22):
+        moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n))) @ change
+        with np.errstate(all="ignore"):  # nan counts as far
+            one, two = (sides[i].of(x[:, 0] / x[:, 1]) for i, x in enumerate((sums[:2] + moved, sums[2:] - moved)))
+            far += int((~(abs(two - one) < abs(observed) * (1 - 1e-9))).sum())
+    return far / count if few else (far + 1) / (count + 1)
 
 
 def summarize(values: Values, samples: int, seed: int) -> dict:
@@ -143,7 +164,7 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     elif n > 1:
         (draws,) = bootstrap([(values, top, bottom)], samples, seed)
         with np.errstate(over="ignore", invalid="ignore"):
-            result |= {"ci95": middle_95(draws), "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+            result |= {"ci95": middle_95(draws, n), "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
     if n > 1 and values.bottom is None and not values.exp:
         with np.errstate(over="ignore"):
             result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
@@ -182,26 +203,40 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         if not math.isfinite(stderr):
             return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
-            result[name] = middle_95(drawn)
-        # p: the share of draws as far from the observed difference as that is from 0
-        far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
-        result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
+            result[name] = middle_95(drawn, n)
+        p = swapped_p((before, after), [a, a_base, b, b_base], result["difference"], samples, seed)
+        result |= {"test": "paired permutation", "p": p}
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
     # even 9 better and none worse of 9, with a standard error of 0, needs the 6 rows that make p < 0.05
     needed = rows_needed(result["difference"], stderr, n)
-    return result | {"rows_needed": needed and max(needed, 6)}
+    return result | {"rows_needed": None if needed is None else max(needed, 6)}
 
 
-def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
-    """The comparison in words."""
+def other_scale(before: list[float], after: list[float]) -> bool:
+    """Whether one side seems to have shares and the other percent, or one 0 and 1 and the other -1 and 1."""
+    low, high = sorted(({*before}, {*after}), key=lambda values: max(map(abs, values)))
+    signed = any(-1 in x <= {-1, 1} and 0 in y <= {0, 1} for x, y in ((low, high), (high, low)))
+    return signed or max(map(abs, low)) <= 1 < 10 < max(high)
+
+
+def ends_of(higher_is_better: bool | None) -> tuple[str, str]:
+    """What a row is called whose value rises, and one whose value falls."""
+    return ("better", "worse") if higher_is_better else ("higher", "lower")
+
+
+def verdict_of(name: str, result: dict, higher_is_better: bool | None, doubts=()) -> str:
+    """The comparison in words; doubts about the rows take the place of the verdict."""
     change = f"{name}: {result['before']:.4g} -> {result['after']:.4g}, difference {result['difference']:+.4g}"
     if result["p"] is None:
         return f"{change}; one row shows nothing"
     low, high = result["ci95"]
-    counts = f", {result['better']} rows better, {result['worse']} worse" if "better" in result else ""
+    up, down = ends_of(higher_is_better)
+    counts = f", {result['better']} rows {up}, {result['worse']} {down}" if "better" in result else ""
     change += f", 95 % interval [{low:+.4g}, {high:+.4g}], p = {result['p']:.2g} ({result['test']}, "
     change += f"{result['rows']} rows{counts}). "
+    if doubts:
+        return f"{change}No verdict: {'; '.join(doubts)}."
     if result["p"] < 0.05:
         up = result["difference"] > 0
         return change + {None: "A real change.", up: "A real gain."}.get(higher_is_better, "A real loss.")

@@ -11,8 +11,9 @@ from parts.data.rows import read_rows
 from parts.foundation.messages import UserError
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
+ID = "(id|idx|index|uu?id)"
 COLUMNS = {  # names of columns, the best first
-    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name|item"),
+    "key": ("item_?id", rf"(doc|task|question|problem|example|item)_?{ID}", ID, f"sample_?{ID}", "key|name|item"),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
@@ -24,16 +25,23 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
-    "model": ("model(_?(name|id))?", "policy|checkpoint|system|arm"),
+    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
+    "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
+DRAW = r"(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k)(_?(id|idx|index|no))?"
+GROUP = (
+    "(passage|document|context|conversation|dialog|dialogue|thread|cluster|group|family|problem|question)(_?(id|name))?"
+)
+LOWER = r"(?<![a-z])(wer|cer|ter|ppl|r?mse|mae|ece|brier|perplex|loss|error|toxic|hallucin|harm|refus|latency|cost)"
+NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
     r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
 )
 VERDICTS = {
-    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c"), 1.0),
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
     "p": 0.5,  # Inspect's letters: correct, partly, incorrect, no answer
-    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n"), 0.0),
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n", "f"), 0.0),
 }
 CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
 
@@ -68,18 +76,22 @@ def score_of(value) -> float | None:
     return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
 
 
+def scores_in(row: dict, name: str) -> list[float | None] | None:
+    """A row's scores of a column; None if it has no such column, or another text there, such as "error"."""
+    try:
+        return [*map(score_of, listed(row[name]))] or [None]
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
 def score_columns(rows: list[dict]) -> dict[str, list[list]]:
-    """{metric: a list of scores for each row} of flat rows; lm-eval declares its metrics."""
+    """{metric: a list of scores for each row} of flat rows, most of which must have them; lm-eval declares metrics."""
     columns, declared = {}, rows[0].get("metrics") or ()
-    for name in rows[0]:
-        if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
-            cells = [listed(row[name]) for row in rows]
-            if name in declared and any(len(cell) > 1 for cell in cells):
-                continue  # lm-eval's parts of a score, such as (gold, prediction)
-            try:
-                columns[name.removesuffix(".value")] = [[*map(score_of, cell)] for cell in cells]
-            except (ValueError, TypeError):
-                continue
+    for name in dict.fromkeys(name for row in rows for name in row if name in declared or re.fullmatch(SCORE, name)):
+        cells = [scores_in(row, name) for row in rows]
+        parts = name in declared and ("perplexity" in name or any(len(listed(row.get(name))) > 1 for row in rows))
+        if not parts and 2 * cells.count(None) < len(rows):  # lm-eval's parts: (gold, prediction), a log-likelihood
+            columns[name.removesuffix(".value")] = [cell or [None] for cell in cells]
     if {"base_status", "plus_status"} <= columns.keys():  # EvalPlus: its further tests count beside the first ones
         pairs = zip(columns["base_status"], columns["plus_status"], strict=True)
         columns["plus_status"] = [[x and y for x, y in zip(*pair, strict=True)] for pair in pairs]
@@ -97,40 +109,77 @@ def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
+def named_rows(value: dict) -> list[dict]:
+    """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
+    parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
+    tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
+    columns = columns_of(next(iter(tables.values()))[0]) if len(tables) > 1 else {}
+    if asks := columns.get("prompt") or columns.get("key"):
+        asked = [{str(row.get(asks)) for row in rows} for rows in tables.values()]
+        name = "model" if all(2 * len(x & asked[0]) > len(x | asked[0]) for x in asked) else "subject"
+        return [{name: key} | row for key, rows in tables.items() for row in rows]
+    rows = [{"id": key} | row for key, part in parts.items() for row in part]
+    return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
+
+
 def tables_in(value) -> Iterator[list[dict]]:
-    """The tables of scored samples in a JSON value, as flat rows, also {id: sample, or samples}; none of training."""
+    """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-        value = [{"id": key} | row for key, x in value.items() for row in listed(x) if isinstance(row, dict)]
-        value = value if len(value) > 1 and all(columns_of(flat(row))["completion"] for row in value) else []
+        value = named_rows(value)
     if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         if score_columns(rows) and "step" not in rows[0]:
             yield rows
 
 
-def keys_of(rows: list[dict], column: str, asked: list[str]) -> list[str]:
+def fits(finer: list[str], coarser: list[str]) -> bool:
+    """Whether each value of a column has one value of another."""
+    return len({*zip(finer, coarser, strict=True)}) == len({*finer})
+
+
+def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list[str]:
     """What tells flat rows apart: a column of ids, else their prompts, else their places.
 
-    Ids that stand for several prompts only number samples; prompts name rows if all occur equally often, or repeatedly.
+    Ids that begin anew in each subject get its name. Ids of single samples give way to repeated prompts, those of
+    several prompts too unless they stand for paraphrases: few prompts, of no other id, with one gold.
     """
-    ids, counts = [str(row.get(column)) for row in rows], {*Counter(asked).values()}
-    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}) > 1:
+    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
+    if columns["part"] and not fits(ids, parts):
+        ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
+    counts, has_golds = Counter(asked), {*golds} != {"None"}
+    many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
+    draws = len({*ids}) == len(rows) > 1.2 * len(counts) and (many or has_golds) and fits(asked, golds)
+    alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
+    paraphrases = fits(asked, ids) and alike and len(rows) <= len({*ids}) ** 2
+    is_explicit = columns["key"].endswith("item_id")
+    if columns["key"] and len({*ids}) > 1 and (is_explicit or paraphrases or (fits(ids, asked) and not draws)):
         return ids
-    names_rows = len({*asked}) > 1 and (len(counts) == 1 or min(counts) > 1)
+    names_rows = len(counts) > 1 and (many or len({*counts.values()}) == 1 or min(counts.values()) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
 
 
-def unnamed_key(rows: list[dict], columns: dict[str, str], scores: dict) -> str:
-    """Of flat rows with neither ids nor prompts the column that may name them: its values all occur equally often."""
-    if columns["key"] or columns["prompt"]:
-        return ""
-    counts = {
-        name: Counter(str(row.get(name)) for row in rows) for name in rows[0].keys() - {*scores, columns["model"]}
-    }
-    repeated = {name: len(x) for name, x in counts.items() if len(x) > 1 and min(x.values()) == max(x.values()) > 1}
-    return max(sorted(repeated), key=repeated.get, default="")
+def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
+    """{what cannot be known of flat rows: the column that would tell it}."""
+    groups, doubts, unnamed = {}, {}, not columns["key"] and not columns["prompt"]
+    others = {*scores, "filter", *(columns[x] for x in ("model", "part", "gold", "completion", "finish"))}
+    for name in sorted(rows[0].keys() - others):
+        values, end = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
+        counts, number = {*Counter(values).values()}, len({*values})
+        even = len(counts) == 1 and (unnamed or name == columns["prompt"] or number > min(9, *counts))
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, end):
+            continue
+        if fits(keys, values) and number < 0.8 * len({*keys}) and (even or re.fullmatch(GROUP, end)):
+            groups[name] = number
+        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}) and number <= 20:
+            means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))})"
+            doubts["Whether the rows are of one model"] = f"{means}; if it names models, rename it to model"
+    name = max(groups, key=groups.get, default="")
+    if name and not columns["key"].endswith("item_id"):
+        text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
+        doubts["Whether the rows are independent"] = f"{text}: several rows of one item are not independent"
+    return doubts
 
 
 class OtherResults:
@@ -143,14 +192,27 @@ class OtherResults:
         lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
         self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
         self.model, self.name = model, f"{file}, {model}" if model else str(file)
-        columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
+        head = {name: x for row in reversed(rows) for name, x in row.items()}
+        columns, scores, keyed = columns_of(head), score_columns(rows), {}
         asked = [text_of(row.get(columns["prompt"])) for row in rows]
-        for i, key in enumerate(keys_of(rows, columns["key"], asked)):
+        keys = keys_of(rows, columns, asked)
+        for i, key in enumerate(keys):
             about = {"task": self.task, "key": key, "prompt": asked[i], "gold": rows[i].get(columns["gold"])}
             for sample in samples_of(rows[i], columns, {name: cells[i] for name, cells in scores.items()}):
                 keyed.setdefault(key, []).append(about | sample)
-        self.samples, self.siblings, self.unnamed_key = {self.task: keyed}, 1, unnamed_key(rows, columns, scores)
+        self.samples, self.siblings, self.doubts = {self.task: keyed}, 1, doubts_of(rows, columns, scores, keys)
+        self.usual = Counter(map(len, keyed.values())).most_common(1)[0][0]
+        more = [key for key, samples in keyed.items() if len(samples) > self.usual]
+        ids = f"{len(more)} of {len(keyed)} ids, such as {str(more[:1])[1:-1]}, have more than {self.usual} samples"
+        self.repeated = f"{self.name}: {ids}, as the others have: they count twice" if more else ""
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
+
+    def higher_is_better(self, metric: str) -> bool | None:
+        """Whether higher values of a metric are better: as lm-eval's file says or, without one, by its name."""
+        name = metric.partition(",")[0]
+        said = {x.get(f"higher_is_better.{self.task.lower()}.{name}") for x in self.stated.values()}
+        is_low = False in said or (True not in said and re.search(LOWER, name))
+        return None if re.search(NEITHER, name) else not is_low
 
 
 def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
@@ -165,11 +227,12 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
 
 
 def by_model(rows: list[dict]) -> dict[str, list[dict]]:
-    """{model: its flat rows} of a table of 2 to 20 models, else {"": all rows}."""
+    """{model: its flat rows} of a table of several models, else {"": all rows}; a column `system` may be of prompts."""
     column, models = columns_of(rows[0])["model"], {}
     for row in rows:
         models.setdefault(str(row.get(column)), []).append(row)
-    return models if column and 2 <= len(models) <= 20 else {"": rows}
+    most = max(20, len(rows) // 2 if "model" in column else 0)
+    return models if column and 2 <= len(models) <= most else {"": rows}
 
 
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:

@@ -20,7 +20,7 @@ Tasks, by `--task NAME[:option=value,…]`, repeatable:
 Every task also takes data=FILE, limit=N and max_new_tokens=N.
 
     mean       standard error s / sqrt(n); 0/1 values: Wilson 1927 interval; others: percentile bootstrap over rows
-    compared   0/1 values: exact McNemar test, Bonett-Price 2012 interval; others: paired bootstrap over rows
+    compared   0/1 values: exact McNemar test, Bonett-Price 2012 interval; others: permutation of the pairs, bootstrap
 
 Deliberately left out: benchmarks' own data (give the file or hub id); log-probs from servers and vLLM, whose dialects
 differ too much; judging by another model (a reward function may do that).

@@ -31,9 +31,10 @@ def read_models(path: str) -> list[tuple[dict, dict[str, OtherResults]]]:
         if task in others:
             say(f"note: {task}: {one.file} is compared, {others[task].file} is not")
         rows, others[task] = one.samples[one.task], one
-        values = {metric: Values([mean_score(samples, metric) for samples in rows.values()]) for metric in one.metrics}
+        scores = {metric: [mean_score(samples, metric) for samples in rows.values()] for metric in one.metrics}
+        values = {metric: Values(x, higher_is_better=one.higher_is_better(metric)) for metric, x in scores.items()}
         values = {name: dataclasses.asdict(x) for name, x in values.items()}
-        report["tasks"][task] = {"keys": [*rows], "values": values}
+        report["tasks"][task] = {"keys": [*rows], "values": values, "doubts": [*one.doubts.values()]}
     return [*models.values()]
 
 
@@ -47,6 +48,8 @@ def mean_score(samples: list[dict], metric: str) -> float | None:
 
 def reports_to_compare(paths: list[str]) -> list[dict]:
     """The reports of the two models after --compare; UserError if rows of one id are not the same rows."""
+    if len({Path(path).resolve() for path in paths}) < len(paths):
+        say("warning: got the same path twice; expected two models")
     models = [model for path in paths for model in read_models(path)]
     names = [report["model"]["name"] for report, _ in models]
     got = f"got {' and '.join(paths)} with results of {', '.join(names[:9])}"
@@ -60,9 +63,8 @@ def reports_to_compare(paths: list[str]) -> list[dict]:
             need("not paired" not in fault, f"got {names[0]} and {names[1]}: {fault}; expected the same rows")
             say(f"warning: {task}: {fault}")
         first = next(iter(ones[task].samples[ones[task].task].values()))[0]
-        if name := ones[task].unnamed_key:
-            text = "several samples of one item are not independent, and the test below is wrong"
-            say(f"warning: {task}: if column {name!r} names the items, rename it to id: {text}")
+        for text in filter(None, (ones[task].repeated, others[task].repeated)):
+            say(f"warning: {task}: {text}")
         if not first["prompt"] and first["key"].isdecimal():
             say(f"warning: {task}: rows without prompts are paired by their numbers; expected the same ids or order")
     return [one, other]

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from parts.evaluating.evaluation_results import compare_reports, unique_keys
+from parts.evaluating.evaluation_results import REPEATED, compare_reports, unique_keys
 from parts.evaluating.paired_tests import summarize
 from parts.foundation.bundle import in_bundle
 from parts.foundation.exit_codes import exit_code, quiet_environment
@@ -125,6 +125,8 @@ def print_metrics(report: dict) -> None:
         lines += [[task, name, *in_short(metric)] for name, metric in result["metrics"].items()]
         if result["prompts_cut"]:
             notes.append(f"{task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+        if again := sum(map(bool, map(REPEATED.fullmatch, result["keys"]))):
+            notes.append(f"{task}: {again} of {result['rows']} rows repeat another one: the intervals are too narrow")
         if result.get("rows_left_out"):
             notes.append(f"{task}: {result['rows_left_out']} rows with too long prompts were left out")
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -147,6 +149,10 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     for metrics in results.values():
         for metric in metrics.values():
             tell(f"  {metric['verdict']}")
+    tests = [metric["p"] for metrics in results.values() for metric in metrics.values() if metric["p"] is not None]
+    if len(tests) > 2 and (small := sum(p < 0.05 for p in tests)):
+        sure = f"{sum(p < 0.05 / len(tests) for p in tests)} below 0.05 / {len(tests)}"
+        tell(f"{small} of {len(tests)} tests have p < 0.05, which chance alone gives 1 in 20; {sure}")
     tell(f"as JSON {folder / 'comparison.json'}")
 
 

@@ -5,7 +5,8 @@ import math
 from fractions import Fraction
 from pathlib import Path
 
-from parts.evaluating.evaluation_results import read_report
+from parts.evaluating.evaluation_results import OTHER_SCALE, REPEATED, read_report, unpaired_scores
+from parts.evaluating.paired_tests import ends_of, other_scale
 from parts.evaluating.scored_samples import OtherResults, pair_faults
 from parts.foundation.messages import UserError
 from programs.prove.exact_figures import difference_interval, exact_p, mean_test, share_figures
@@ -26,7 +27,7 @@ class Results:
     def __init__(self, file: Path):
         report = read_report(str(file))
         self.file, self.tasks, self.settings, self.samples = file, report["tasks"], report.get("settings") or {}, {}
-        self.model, self.name, self.unnamed_key = "", str(file), ""
+        self.model, self.name, self.doubts = "", str(file), {}
         try:
             lines = (file.parent / "samples.jsonl").read_text(encoding="utf-8").splitlines()
             for sample in map(json.loads, filter(str.strip, lines)):
@@ -90,7 +91,7 @@ def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) 
         value = math.exp(value) if value < 709 else None  # too large for a number
     if differs(result["metrics"][metric]["value"], value):
         find(f"{metric}: results.json says {result['metrics'][metric]['value']}, its samples give {value}")
-    return {"value": value, "n": len(result["keys"]), "ci95": None, "interval": "none", "values": {}, "is_count": False}
+    return share_figures({}, None) | {"value": value, "n": len(result["keys"])}
 
 
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
@@ -101,7 +102,7 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
         return recount_ratio(metric, result, rows, find)
     if "" in values:
         return None
-    figures = share_figures(by_key, is_count=stored["higher_is_better"] is None)  # counts of 0 and 1 are no shares
+    figures = share_figures(by_key, stored["higher_is_better"])
     tops, n, interval = stored["top"], figures["n"], figures["ci95"] if figures["interval"] == "Wilson" else None
     wrong = sum(differs(*pair) for pair in zip(tops, values, strict=False)) + abs(len(tops) - len(values))
     if wrong:
@@ -199,9 +200,9 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
         results.name: {" ".join(k): {n: v[n] for n in ("value", "n", "ci95", "interval")} for k, v in recounted.items()}
         for results, recounted in zip(all_results, recounts, strict=True)
     }
-    if name := all_results[0].unnamed_key:
+    for what, doubt in {what: x for results in all_results for what, x in results.doubts.items()}.items():
         proof.is_open = True
-        proof.skip("Whether the rows are independent", f"if column {name!r} names the items, rename it to id")
+        proof.skip(what, doubt)
     describe_unfinished(proof, samples, main_metric(recounts[0]))
     describe_rows(proof, all_results[-1], main_metric(recounts[-1]))
 
@@ -245,29 +246,41 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
     proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (recounted[task, metric]["values"] for recounted in recounts)
-        pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
-        if recounts[0][task, metric]["is_count"] or len(pairs) < 2:
+        both = [(x, after[key]) for key, x in before.items() if key in after and not REPEATED.fullmatch(key)]
+        pairs = [pair for pair in both if None not in pair]
+        if recounts[0][task, metric]["higher_is_better"] is None or len(pairs) < 2:
             continue
+        if other_scale(*zip(*pairs, strict=True)):
+            proof.is_open = True
+            proof.skip(f"The difference of {task} {metric}", OTHER_SCALE)
+            continue
+        if f"{task} {metric}" == main and (lacking := unpaired_scores(both)):
+            proof.say(f"{main}: {lacking}.")
         figures = paired_difference(pairs)
         proof.figures["compared"][f"{task} {metric}"] = figures
         test = stated.get(task, {}).get(metric)
-        same = ("difference", "rows") if figures["test"] == "paired t" else [*figures]  # evaluation.py's is a bootstrap
+        same = [*figures] if figures["test"] == "exact McNemar" else ("difference", "rows")
         for name, value in ((name, figures[name]) for name in same if test and name != "test"):
             given, recomputed = (x if isinstance(x, list) else [x] for x in (test[name], value))
             if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
                 proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
     if x := proof.figures["compared"].get(main):
-        interval = "Bonett-Price" if x["test"] == "exact McNemar" else "t"
+        interval = "t" if x["test"] == "paired t" else "Bonett-Price"
         test = f", {x['test']} p = {x['p']:.2g}, 95 % {interval} interval {shown(x['ci95'])}" if x["ci95"] else ""
-        counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
+        up, down = ends_of(recounts[0][main_metric(recounts[0])]["higher_is_better"])
+        counts = f"{x['better']} rows {up}, {x['worse']} {down} of {x['rows']}"
         proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}{test}, recomputed.")
 
 
 def paired_difference(pairs: list[tuple]) -> dict:
-    """The test of a difference on common rows: exact McNemar where all values are 0 or 1, else a paired t test."""
+    """The test of a difference on common rows: exact McNemar for 0 and 1, a sign test for one size, else a paired t."""
     up, down, n = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs), len(pairs)
     figures = {"difference": float(sum(b - a for a, b in pairs) / n), "rows": n, "better": up, "worse": down}
     if {x for pair in pairs for x in pair} <= {0, 1}:
         return figures | {"test": "exact McNemar", "p": exact_p(up, down), "ci95": difference_interval(up, down, n)}
+    if len(sizes := {abs(b - a) for a, b in pairs} - {0}) == 1:
+        size = float(sizes.pop())
+        ends = [size * end for end in difference_interval(up, down, n)]
+        return figures | {"test": "exact sign", "p": exact_p(up, down), "ci95": ends}
     tested = mean_test([b - a for a, b in pairs])
     return figures | {"test": "paired t", "p": tested["p"], "ci95": tested["ci95"]}

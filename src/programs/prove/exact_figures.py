@@ -73,16 +73,19 @@ def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
     return float(Fraction(sum(x for x in ways if x <= observed), sum(ways)))
 
 
-def share_figures(by_key: dict, is_count: bool = False) -> dict:
-    """The mean of rows' values, {row's key: value or None}: with Wilson's interval if all are 0 or 1, else with t's."""
+def share_figures(by_key: dict, higher_is_better: bool | None) -> dict:
+    """The mean of rows' values, {row's key: value or None}, with Wilson's interval if all are 0 or 1, else with t's.
+
+    Counts, of which neither higher nor lower is better, have none.
+    """
     values = [x for x in by_key.values() if x is not None]
     figures = {"value": float(sum(values) / len(values)) if values else None, "n": len(values)}
     figures |= {"ci95": None, "interval": "none"}
-    if values and {*values} <= {0, 1} and not is_count:
+    if values and {*values} <= {0, 1} and higher_is_better is not None:
         figures |= {"ci95": share_interval(int(sum(values)), len(values)), "interval": "Wilson"}
-    elif len({*values}) > 1 and not is_count:
+    elif len({*values}) > 1 and higher_is_better is not None:
         figures |= {"ci95": mean_test(values)["ci95"], "interval": "t"}
-    return figures | {"values": by_key, "is_count": is_count}
+    return figures | {"values": by_key, "higher_is_better": higher_is_better}
 
 
 def paired_figures(before: list[bool], after: list[bool]) -> dict:

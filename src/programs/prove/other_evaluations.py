@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
@@ -47,22 +46,20 @@ def is_stated(given: float, counted: float) -> bool:
 def recount_other(results: OtherResults, proof) -> dict:
     """{(task, metric): recounted figures} of one file; findings where what is stated for it differs."""
     rows, recounted = results.samples[results.task], {}
-    usual, _ = Counter(map(len, rows.values())).most_common(1)[0]
-    if more := [key for key, samples in rows.items() if len(samples) > usual]:
-        ids = f"{len(more)} of {len(rows)} ids, such as {more[0]!r}, have more than {usual} samples"
-        proof.find(f"{results.name}: {ids}, as the others have: they count twice")
+    if results.repeated:
+        proof.find(results.repeated)
     for metric in results.metrics:
         scores = {key: [x["metrics"].get(metric) for x in samples] for key, samples in rows.items()}
         scores = {key: [x for x in values if x is not None] for key, values in scores.items()}
         if odd := sum(not math.isfinite(x) for values in scores.values() for x in values):
             proof.find(f"{results.name}, {metric}: {odd} scores are nan or infinite")
             continue
-        by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
-        if not by_key:
+        by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) if x else None for key, x in scores.items()}
+        if not any(scores.values()):
             continue
-        figures = recounted[results.task, metric] = share_figures(by_key)
+        figures = recounted[results.task, metric] = share_figures(by_key, results.higher_is_better(metric))
         count = sum(metric in x["metrics"] for samples in rows.values() for x in samples)
-        compare_stated(results, metric, figures, (len(rows), len(by_key), count, usual), proof)
+        compare_stated(results, metric, figures, (len(rows), figures["n"], count, results.usual), proof)
     return recounted
 
 

@@ -33,7 +33,7 @@ TRAILING = re.compile(r"[.,;:?=]+$")  # ignored at the end of a question
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---", "\u200b\u200c\u200d\ufeff\xad")
 DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
-    **{"hold_out": 0, "steps": 0, "reward_source": ""},
+    **{"hold_out": 0, "steps": 0, "reward_source": "", "is_best": False},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
 NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
@@ -78,7 +78,8 @@ def other_settings(folder: Path) -> dict:
         values |= {"reward": f"{script}:{correct[0]}", "reward_source": function_of(script, correct)[1]}
     bases = [x for x in bases if isinstance(x, str) and (script.suffix != ".py" or re.fullmatch(r"[\w./~-]+", x))]
     model = max(bases, key=lambda x: "/" in x or Path(x).exists(), default="")  # one word may be a script's variable
-    return {"data": "", **values, "model": model, "saved": str(saved)}
+    is_best = str(flat.get("load_best_model_at_end")).lower() == "true" or "best" in saved.name
+    return {"data": "", **values, "model": model, "saved": str(saved), "is_best": is_best}
 
 
 def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
@@ -91,7 +92,7 @@ def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
     got = f"got {folder / 'settings.json'}, which is no JSON object"
     need(values["model"] or not remarks, f"{got}; expected a run's settings; try the run's copy of that file")
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
-    values |= {"eval_data": held_out, "hold_out": 0} if held_out else {}
+    values |= {"eval_data": held_out, "hold_out": 0, "is_best": False} if held_out else {}
 
     def place(name: str) -> str:
         """A path as seen from here, found in the run's folder, its parents or the bundle; other names unchanged."""
@@ -357,6 +358,10 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     if not run.reward:
         proof.skip("Held-out accuracy", "the run has no reward")
         return
+    if run.is_best:
+        proof.say(
+            "The saved model is the best of several checkpoints: if these rows chose it, its accuracy is inflated."
+        )
     log = compare_with_log(run, proof, measured)
     for way in measured.ways:
         figures = paired_figures(measured.right[way]["before"], measured.right[way]["after"])
