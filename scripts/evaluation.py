@@ -22,7 +22,7 @@ Tasks, by `--task NAME[:option=value,…]`, repeatable:
 Every task also takes data=FILE, limit=N and max_new_tokens=N.
 
     mean       standard error s / sqrt(n); 0/1 values: Wilson 1927 interval; others: percentile bootstrap over rows
-    compared   0/1 values: exact McNemar test, Bonett-Price 2012 interval; others: paired bootstrap over rows
+    compared   0/1 values: exact McNemar test, Bonett-Price 2012 interval; others: permutation of the pairs, bootstrap
 
 Deliberately left out: benchmarks' own data (give the file or hub id); log-probs from servers and vLLM, whose dialects
 differ too much; judging by another model (a reward function may do that).
@@ -38,65 +38,65 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       159-170  python source       Parses Python source in a process with threads
-#       173-276  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       279-305  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       308-505  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       508-720  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      723-1098  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1101-1171  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1174-1416  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1419-1540  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1543-1793  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1796-1925  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1928-2069  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2072-2423  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2426-2564  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2567-2593  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2596-2620  prompts             Load training and held-out prompts as token ids
-#     2623-2634  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2637-2687  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2690-2927  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2930-3208  reward forms        The forms that a reward function may have, and loading rewards from files
-#     3211-3531  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3534-3673  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3676-3898  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3901-4027  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     4030-4347  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4350-4527  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4530-4678  play                Play a policy's conversations with environments; each turn samples all open …
-#     4681-4842  play setup          Set up and score conversations, for all programs that take --environment
-#     4845-4900  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     4903-5077  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5080-5166  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     5169-5198  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5201-5241  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5244-5252  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     5255-5542  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5545-5713  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5716-5836  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5839-6027  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     6030-6112  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6115-6352  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6355-6409  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6412-6425  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6428-6454  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6457-6609  memory              The memory that a run will need, from the shape of its networks
-#     6612-6666  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6669-6706  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6709-6880  paired tests        Intervals, paired tests, pass@k
-#     6883-6946  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6949-7171  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     7174-7315  settings            Settings
-#     7318-7471  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7474-7759  tasks               What a task is; generation, mathematics, code
-#     7762-7907  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7910-8096  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     8099-8247  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     8250-8517  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8520-8639  models              Models in vLLM, on servers, and none; opening those that were named
-#     8642-8700  others              Results of other programs, which --compare takes like results.json
-#     8703-8873  run                 Running the tasks, and the command line
+#       160-171  python source       Parses Python source in a process with threads
+#       174-277  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       280-306  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       309-506  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       509-721  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      724-1099  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1102-1172  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1175-1417  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1420-1541  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1544-1794  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1797-1926  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1929-2070  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2073-2424  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2427-2565  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2568-2594  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2597-2621  prompts             Load training and held-out prompts as token ids
+#     2624-2635  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2638-2688  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2691-2928  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2931-3209  reward forms        The forms that a reward function may have, and loading rewards from files
+#     3212-3532  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3535-3674  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3677-3899  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3902-4028  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     4031-4348  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4351-4528  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4531-4679  play                Play a policy's conversations with environments; each turn samples all open …
+#     4682-4843  play setup          Set up and score conversations, for all programs that take --environment
+#     4846-4901  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4904-5078  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5081-5167  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     5170-5199  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5202-5242  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5245-5253  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     5256-5543  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5546-5714  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5717-5837  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5840-6028  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     6031-6113  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6116-6353  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6356-6410  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6413-6426  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6429-6455  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6458-6610  memory              The memory that a run will need, from the shape of its networks
+#     6613-6667  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6670-6707  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6710-6916  paired tests        Intervals, paired tests, pass@k
+#     6919-6999  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     7002-7287  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     7290-7431  settings            Settings
+#     7434-7587  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7590-7875  tasks               What a task is; generation, mathematics, code
+#     7878-8023  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     8026-8212  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     8215-8363  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     8366-8633  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8636-8755  models              Models in vLLM, on servers, and none; opening those that were named
+#     8758-8818  others              Results of other programs, which --compare takes like results.json
+#     8821-8997  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -138,6 +138,7 @@ import shutil
 import signal
 import socket
 import ssl
+import statistics
 import sys
 import sysconfig
 import threading
@@ -6790,10 +6791,31 @@ def bootstrap(sides: list[tuple[Values, list, list]], samples: int, seed: int) -
         return [metric.of(sums[:, 2 * i] / sums[:, 2 * i + 1]) for i, (metric, *_) in enumerate(sides)]
 
 
-def middle_95(draws) -> list[float]:
-    """The bounds of the middle 95 % of bootstrap draws."""
+def middle_95(draws, n: int) -> list[float]:
+    """The bounds of the middle 95 % of bootstrap draws of n rows, widened as for Student's t (Hesterberg 2015, 3.3)."""
+    z, df = Z95, n - 1
+    t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)  # Abramowitz and Stegun, 26.7.5
+    tail = statistics.NormalDist().cdf(-t * math.sqrt(n / df))
     with np.errstate(invalid="ignore"):
-        return [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        return [float(x) for x in np.quantile(draws, [tail, 1 - tail])]
+
+
+def swapped_p(sides: tuple[Values, Values], columns: list[list[float]], observed: float, samples: int, seed: int):
+    """Two-sided p of a difference: each row's values, (top, bottom) of each side, may be swapped (Fisher 1935, 21).
+
+    Of all ways to swap them if these are few, else of `samples` draws; exact for any number of rows.
+    """
+    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, 4]
+    change, sums, far = table[:, 2:] - table[:, :2], table.sum(axis=0), 0
+    change = change[change.any(axis=1)]
+    few, n = 2 ** len(change) <= samples, len(change)
+    count = 2**n if few else samples
+    for ways in np.array_split(np.arange(count), 1 + count * n // 2**22):
+        moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n))) @ change
+        with np.errstate(all="ignore"):  # nan counts as far
+            one, two = (sides[i].of(x[:, 0] / x[:, 1]) for i, x in enumerate((sums[:2] + moved, sums[2:] - moved)))
+            far += int((~(abs(two - one) < abs(observed) * (1 - 1e-9))).sum())
+    return far / count if few else (far + 1) / (count + 1)
 
 
 def summarize(values: Values, samples: int, seed: int) -> dict:
@@ -6813,7 +6835,7 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     elif n > 1:
         (draws,) = bootstrap([(values, top, bottom)], samples, seed)
         with np.errstate(over="ignore", invalid="ignore"):
-            result |= {"ci95": middle_95(draws), "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+            result |= {"ci95": middle_95(draws, n), "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
     if n > 1 and values.bottom is None and not values.exp:
         with np.errstate(over="ignore"):
             result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
@@ -6852,26 +6874,40 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         if not math.isfinite(stderr):
             return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
-            result[name] = middle_95(drawn)
-        # p: the share of draws as far from the observed difference as that is from 0
-        far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
-        result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
+            result[name] = middle_95(drawn, n)
+        p = swapped_p((before, after), [a, a_base, b, b_base], result["difference"], samples, seed)
+        result |= {"test": "paired permutation", "p": p}
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
     # even 9 better and none worse of 9, with a standard error of 0, needs the 6 rows that make p < 0.05
     needed = rows_needed(result["difference"], stderr, n)
-    return result | {"rows_needed": needed and max(needed, 6)}
+    return result | {"rows_needed": None if needed is None else max(needed, 6)}
 
 
-def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
-    """The comparison in words."""
+def other_scale(before: list[float], after: list[float]) -> bool:
+    """Whether one side seems to have shares and the other percent, or one 0 and 1 and the other -1 and 1."""
+    low, high = sorted(({*before}, {*after}), key=lambda values: max(map(abs, values)))
+    signed = any(-1 in x <= {-1, 1} and 0 in y <= {0, 1} for x, y in ((low, high), (high, low)))
+    return signed or max(map(abs, low)) <= 1 < 10 < max(high)
+
+
+def ends_of(higher_is_better: bool | None) -> tuple[str, str]:
+    """What a row is called whose value rises, and one whose value falls."""
+    return ("better", "worse") if higher_is_better else ("higher", "lower")
+
+
+def verdict_of(name: str, result: dict, higher_is_better: bool | None, doubts=()) -> str:
+    """The comparison in words; doubts about the rows take the place of the verdict."""
     change = f"{name}: {result['before']:.4g} -> {result['after']:.4g}, difference {result['difference']:+.4g}"
     if result["p"] is None:
         return f"{change}; one row shows nothing"
     low, high = result["ci95"]
-    counts = f", {result['better']} rows better, {result['worse']} worse" if "better" in result else ""
+    up, down = ends_of(higher_is_better)
+    counts = f", {result['better']} rows {up}, {result['worse']} {down}" if "better" in result else ""
     change += f", 95 % interval [{low:+.4g}, {high:+.4g}], p = {result['p']:.2g} ({result['test']}, "
     change += f"{result['rows']} rows{counts}). "
+    if doubts:
+        return f"{change}No verdict: {'; '.join(doubts)}."
     if result["p"] < 0.05:
         up = result["difference"] > 0
         return change + {None: "A real change.", up: "A real gain."}.get(higher_is_better, "A real loss.")
@@ -6887,6 +6923,9 @@ ASKING = (
     *("fewshot", "fewshot_data", "chat_template", "chat_template_kwargs", "system_prompt", "n", "temperature", "top_p"),
     *("max_new_tokens", "stop", "max_length", "max_turns", "tool_format", "precision"),
 )
+OTHER_SCALE = "the two sides have scores on different scales, such as shares and percent, or 0 to 1 and -1 to 1"
+
+REPEATED = re.compile(r"[0-9a-f]{16}\.\d+")  # the key of a row that repeats an earlier one
 
 
 def unique_keys(rows: list) -> list[str]:
@@ -6927,17 +6966,31 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
     for task in common:
         a, b = before["tasks"][task], after["tasks"][task]
         place = {key: i for i, key in enumerate(b["keys"])}
-        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place]
+        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place and not REPEATED.fullmatch(key)]
         need(pairs, f"got two runs of {task} without a common row; expected the same data")
-        alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
+        alone = len({*a["keys"]} ^ {*b["keys"]})
         if alone:
             say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
+        if again := sum(map(bool, map(REPEATED.fullmatch, a["keys"]))):
+            say(f"warning: {task}: {again} rows repeat another one, are not independent of it, and are left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
+            if lacking := unpaired_scores([*zip(one.top, two.top, strict=True)]):
+                say(f"warning: {task} {name}: {lacking}")
             if test := compare_values(one, two, samples, seed):
-                words = verdict_of(f"{task} {name}", test, one.higher_is_better)
+                scores = ([x for x in values.top if x is not None] for values in (one, two))
+                doubts = dict.fromkeys([*a.get("doubts", ()), *b.get("doubts", ())])
+                doubts |= {OTHER_SCALE: None} if not one.bottom and other_scale(*scores) else {}
+                words = verdict_of(f"{task} {name}", test, one.higher_is_better, doubts)
                 results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results
+
+
+def unpaired_scores(pairs: list[tuple]) -> str:
+    """How many rows have a score on one side only, as a clause; "" if none."""
+    lacking = [(x is None) - (y is None) for x, y in pairs]
+    text = f"{lacking.count(1)} rows have no score before, {lacking.count(-1)} none after"
+    return f"{text}: they are left out, and do not count as wrong" if any(lacking) else ""
 
 
 def pick_values(values: dict, rows: list[int]) -> Values:
@@ -6949,8 +7002,9 @@ def pick_values(values: dict, rows: list[int]) -> Values:
 # ------------------------------------------------------------- scored samples (src/parts/evaluating/scored_samples.py)
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
+ID = "(id|idx|index|uu?id)"
 COLUMNS = {  # names of columns, the best first
-    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name|item"),
+    "key": ("item_?id", rf"(doc|task|question|problem|example|item)_?{ID}", ID, f"sample_?{ID}", "key|name|item"),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
@@ -6962,16 +7016,23 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
-    "model": ("model(_?(name|id))?", "policy|checkpoint|system|arm"),
+    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
+    "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
+DRAW = r"(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k)(_?(id|idx|index|no))?"
+GROUP = (
+    "(passage|document|context|conversation|dialog|dialogue|thread|cluster|group|family|problem|question)(_?(id|name))?"
+)
+LOWER = r"(?<![a-z])(wer|cer|ter|ppl|r?mse|mae|ece|brier|perplex|loss|error|toxic|hallucin|harm|refus|latency|cost)"
+NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
     r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
 )
 VERDICTS = {
-    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c"), 1.0),
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
     "p": 0.5,  # Inspect's letters: correct, partly, incorrect, no answer
-    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n"), 0.0),
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n", "f"), 0.0),
 }
 CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
 
@@ -7006,18 +7067,22 @@ def score_of(value) -> float | None:
     return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
 
 
+def scores_in(row: dict, name: str) -> list[float | None] | None:
+    """A row's scores of a column; None if it has no such column, or another text there, such as "error"."""
+    try:
+        return [*map(score_of, listed(row[name]))] or [None]
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
 def score_columns(rows: list[dict]) -> dict[str, list[list]]:
-    """{metric: a list of scores for each row} of flat rows; lm-eval declares its metrics."""
+    """{metric: a list of scores for each row} of flat rows, most of which must have them; lm-eval declares metrics."""
     columns, declared = {}, rows[0].get("metrics") or ()
-    for name in rows[0]:
-        if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
-            cells = [listed(row[name]) for row in rows]
-            if name in declared and any(len(cell) > 1 for cell in cells):
-                continue  # lm-eval's parts of a score, such as (gold, prediction)
-            try:
-                columns[name.removesuffix(".value")] = [[*map(score_of, cell)] for cell in cells]
-            except (ValueError, TypeError):
-                continue
+    for name in dict.fromkeys(name for row in rows for name in row if name in declared or re.fullmatch(SCORE, name)):
+        cells = [scores_in(row, name) for row in rows]
+        parts = name in declared and ("perplexity" in name or any(len(listed(row.get(name))) > 1 for row in rows))
+        if not parts and 2 * cells.count(None) < len(rows):  # lm-eval's parts: (gold, prediction), a log-likelihood
+            columns[name.removesuffix(".value")] = [cell or [None] for cell in cells]
     if {"base_status", "plus_status"} <= columns.keys():  # EvalPlus: its further tests count beside the first ones
         pairs = zip(columns["base_status"], columns["plus_status"], strict=True)
         columns["plus_status"] = [[x and y for x, y in zip(*pair, strict=True)] for pair in pairs]
@@ -7035,40 +7100,77 @@ def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
+def named_rows(value: dict) -> list[dict]:
+    """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
+    parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
+    tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
+    columns = columns_of(next(iter(tables.values()))[0]) if len(tables) > 1 else {}
+    if asks := columns.get("prompt") or columns.get("key"):
+        asked = [{str(row.get(asks)) for row in rows} for rows in tables.values()]
+        name = "model" if all(2 * len(x & asked[0]) > len(x | asked[0]) for x in asked) else "subject"
+        return [{name: key} | row for key, rows in tables.items() for row in rows]
+    rows = [{"id": key} | row for key, part in parts.items() for row in part]
+    return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
+
+
 def tables_in(value) -> Iterator[list[dict]]:
-    """The tables of scored samples in a JSON value, as flat rows, also {id: sample, or samples}; none of training."""
+    """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-        value = [{"id": key} | row for key, x in value.items() for row in listed(x) if isinstance(row, dict)]
-        value = value if len(value) > 1 and all(columns_of(flat(row))["completion"] for row in value) else []
+        value = named_rows(value)
     if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         if score_columns(rows) and "step" not in rows[0]:
             yield rows
 
 
-def keys_of(rows: list[dict], column: str, asked: list[str]) -> list[str]:
+def fits(finer: list[str], coarser: list[str]) -> bool:
+    """Whether each value of a column has one value of another."""
+    return len({*zip(finer, coarser, strict=True)}) == len({*finer})
+
+
+def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list[str]:
     """What tells flat rows apart: a column of ids, else their prompts, else their places.
 
-    Ids that stand for several prompts only number samples; prompts name rows if all occur equally often, or repeatedly.
+    Ids that begin anew in each subject get its name. Ids of single samples give way to repeated prompts, those of
+    several prompts too unless they stand for paraphrases: few prompts, of no other id, with one gold.
     """
-    ids, counts = [str(row.get(column)) for row in rows], {*Counter(asked).values()}
-    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}) > 1:
+    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
+    if columns["part"] and not fits(ids, parts):
+        ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
+    counts, has_golds = Counter(asked), {*golds} != {"None"}
+    many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
+    draws = len({*ids}) == len(rows) > 1.2 * len(counts) and (many or has_golds) and fits(asked, golds)
+    alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
+    paraphrases = fits(asked, ids) and alike and len(rows) <= len({*ids}) ** 2
+    is_explicit = columns["key"].endswith("item_id")
+    if columns["key"] and len({*ids}) > 1 and (is_explicit or paraphrases or (fits(ids, asked) and not draws)):
         return ids
-    names_rows = len({*asked}) > 1 and (len(counts) == 1 or min(counts) > 1)
+    names_rows = len(counts) > 1 and (many or len({*counts.values()}) == 1 or min(counts.values()) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
 
 
-def unnamed_key(rows: list[dict], columns: dict[str, str], scores: dict) -> str:
-    """Of flat rows with neither ids nor prompts the column that may name them: its values all occur equally often."""
-    if columns["key"] or columns["prompt"]:
-        return ""
-    counts = {
-        name: Counter(str(row.get(name)) for row in rows) for name in rows[0].keys() - {*scores, columns["model"]}
-    }
-    repeated = {name: len(x) for name, x in counts.items() if len(x) > 1 and min(x.values()) == max(x.values()) > 1}
-    return max(sorted(repeated), key=repeated.get, default="")
+def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
+    """{what cannot be known of flat rows: the column that would tell it}."""
+    groups, doubts, unnamed = {}, {}, not columns["key"] and not columns["prompt"]
+    others = {*scores, "filter", *(columns[x] for x in ("model", "part", "gold", "completion", "finish"))}
+    for name in sorted(rows[0].keys() - others):
+        values, end = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
+        counts, number = {*Counter(values).values()}, len({*values})
+        even = len(counts) == 1 and (unnamed or name == columns["prompt"] or number > min(9, *counts))
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, end):
+            continue
+        if fits(keys, values) and number < 0.8 * len({*keys}) and (even or re.fullmatch(GROUP, end)):
+            groups[name] = number
+        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}) and number <= 20:
+            means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))})"
+            doubts["Whether the rows are of one model"] = f"{means}; if it names models, rename it to model"
+    name = max(groups, key=groups.get, default="")
+    if name and not columns["key"].endswith("item_id"):
+        text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
+        doubts["Whether the rows are independent"] = f"{text}: several rows of one item are not independent"
+    return doubts
 
 
 class OtherResults:
@@ -7081,14 +7183,27 @@ class OtherResults:
         lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
         self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
         self.model, self.name = model, f"{file}, {model}" if model else str(file)
-        columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
+        head = {name: x for row in reversed(rows) for name, x in row.items()}
+        columns, scores, keyed = columns_of(head), score_columns(rows), {}
         asked = [text_of(row.get(columns["prompt"])) for row in rows]
-        for i, key in enumerate(keys_of(rows, columns["key"], asked)):
+        keys = keys_of(rows, columns, asked)
+        for i, key in enumerate(keys):
             about = {"task": self.task, "key": key, "prompt": asked[i], "gold": rows[i].get(columns["gold"])}
             for sample in samples_of(rows[i], columns, {name: cells[i] for name, cells in scores.items()}):
                 keyed.setdefault(key, []).append(about | sample)
-        self.samples, self.siblings, self.unnamed_key = {self.task: keyed}, 1, unnamed_key(rows, columns, scores)
+        self.samples, self.siblings, self.doubts = {self.task: keyed}, 1, doubts_of(rows, columns, scores, keys)
+        self.usual = Counter(map(len, keyed.values())).most_common(1)[0][0]
+        more = [key for key, samples in keyed.items() if len(samples) > self.usual]
+        ids = f"{len(more)} of {len(keyed)} ids, such as {str(more[:1])[1:-1]}, have more than {self.usual} samples"
+        self.repeated = f"{self.name}: {ids}, as the others have: they count twice" if more else ""
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
+
+    def higher_is_better(self, metric: str) -> bool | None:
+        """Whether higher values of a metric are better: as lm-eval's file says or, without one, by its name."""
+        name = metric.partition(",")[0]
+        said = {x.get(f"higher_is_better.{self.task.lower()}.{name}") for x in self.stated.values()}
+        is_low = False in said or (True not in said and re.search(LOWER, name))
+        return None if re.search(NEITHER, name) else not is_low
 
 
 def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
@@ -7103,11 +7218,12 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
 
 
 def by_model(rows: list[dict]) -> dict[str, list[dict]]:
-    """{model: its flat rows} of a table of 2 to 20 models, else {"": all rows}."""
+    """{model: its flat rows} of a table of several models, else {"": all rows}; a column `system` may be of prompts."""
     column, models = columns_of(rows[0])["model"], {}
     for row in rows:
         models.setdefault(str(row.get(column)), []).append(row)
-    return models if column and 2 <= len(models) <= 20 else {"": rows}
+    most = max(20, len(rows) // 2 if "model" in column else 0)
+    return models if column and 2 <= len(models) <= most else {"": rows}
 
 
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:
@@ -8663,9 +8779,10 @@ def read_models(path: str) -> list[tuple[dict, dict[str, OtherResults]]]:
         if task in others:
             say(f"note: {task}: {one.file} is compared, {others[task].file} is not")
         rows, others[task] = one.samples[one.task], one
-        values = {metric: Values([mean_score(samples, metric) for samples in rows.values()]) for metric in one.metrics}
+        scores = {metric: [mean_score(samples, metric) for samples in rows.values()] for metric in one.metrics}
+        values = {metric: Values(x, higher_is_better=one.higher_is_better(metric)) for metric, x in scores.items()}
         values = {name: dataclasses.asdict(x) for name, x in values.items()}
-        report["tasks"][task] = {"keys": [*rows], "values": values}
+        report["tasks"][task] = {"keys": [*rows], "values": values, "doubts": [*one.doubts.values()]}
     return [*models.values()]
 
 
@@ -8679,6 +8796,8 @@ def mean_score(samples: list[dict], metric: str) -> float | None:
 
 def reports_to_compare(paths: list[str]) -> list[dict]:
     """The reports of the two models after --compare; UserError if rows of one id are not the same rows."""
+    if len({Path(path).resolve() for path in paths}) < len(paths):
+        say("warning: got the same path twice; expected two models")
     models = [model for path in paths for model in read_models(path)]
     names = [report["model"]["name"] for report, _ in models]
     got = f"got {' and '.join(paths)} with results of {', '.join(names[:9])}"
@@ -8692,9 +8811,8 @@ def reports_to_compare(paths: list[str]) -> list[dict]:
             need("not paired" not in fault, f"got {names[0]} and {names[1]}: {fault}; expected the same rows")
             say(f"warning: {task}: {fault}")
         first = next(iter(ones[task].samples[ones[task].task].values()))[0]
-        if name := ones[task].unnamed_key:
-            text = "several samples of one item are not independent, and the test below is wrong"
-            say(f"warning: {task}: if column {name!r} names the items, rename it to id: {text}")
+        for text in filter(None, (ones[task].repeated, others[task].repeated)):
+            say(f"warning: {task}: {text}")
         if not first["prompt"] and first["key"].isdecimal():
             say(f"warning: {task}: rows without prompts are paired by their numbers; expected the same ids or order")
     return [one, other]
@@ -8801,6 +8919,8 @@ def print_metrics(report: dict) -> None:
         lines += [[task, name, *in_short(metric)] for name, metric in result["metrics"].items()]
         if result["prompts_cut"]:
             notes.append(f"{task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+        if again := sum(map(bool, map(REPEATED.fullmatch, result["keys"]))):
+            notes.append(f"{task}: {again} of {result['rows']} rows repeat another one: the intervals are too narrow")
         if result.get("rows_left_out"):
             notes.append(f"{task}: {result['rows_left_out']} rows with too long prompts were left out")
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -8823,6 +8943,10 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     for metrics in results.values():
         for metric in metrics.values():
             tell(f"  {metric['verdict']}")
+    tests = [metric["p"] for metrics in results.values() for metric in metrics.values() if metric["p"] is not None]
+    if len(tests) > 2 and (small := sum(p < 0.05 for p in tests)):
+        sure = f"{sum(p < 0.05 / len(tests) for p in tests)} below 0.05 / {len(tests)}"
+        tell(f"{small} of {len(tests)} tests have p < 0.05, which chance alone gives 1 in 20; {sure}")
     tell(f"as JSON {folder / 'comparison.json'}")
 
 

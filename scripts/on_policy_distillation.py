@@ -86,13 +86,13 @@ failed, 4 training diverged, 5 vLLM has other weights than the policy, 128 + n s
 #     7888-8004  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
 #     8007-8049  run check         diagnose.py's verdict on a run, while it trains and at its end
 #     8052-8420  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8423-8534  paired tests      Intervals, paired tests, pass@k
-#     8537-8615  settings          Settings of the trainer, and contradictions between them
-#     8618-8796  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8799-9038  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
-#     9041-9119  evaluation        The held-out gap between student and teacher
-#     9122-9274  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9277-9360  run               The memory and the plan of a run, its loop, and the command line
+#     8423-8537  paired tests      Intervals, paired tests, pass@k
+#     8540-8618  settings          Settings of the trainer, and contradictions between them
+#     8621-8799  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8802-9041  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     9044-9122  evaluation        The held-out gap between student and teacher
+#     9125-9277  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9280-9363  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -8502,10 +8502,13 @@ def bootstrap(sides: list[tuple[Values, list, list]], samples: int, seed: int) -
         return [metric.of(sums[:, 2 * i] / sums[:, 2 * i + 1]) for i, (metric, *_) in enumerate(sides)]
 
 
-def middle_95(draws) -> list[float]:
-    """The bounds of the middle 95 % of bootstrap draws."""
+def middle_95(draws, n: int) -> list[float]:
+    """The bounds of the middle 95 % of bootstrap draws of n rows, widened as for Student's t (Hesterberg 2015, 3.3)."""
+    z, df = Z95, n - 1
+    t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)  # Abramowitz and Stegun, 26.7.5
+    tail = statistics.NormalDist().cdf(-t * math.sqrt(n / df))
     with np.errstate(invalid="ignore"):
-        return [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        return [float(x) for x in np.quantile(draws, [tail, 1 - tail])]
 
 
 def summarize(values: Values, samples: int, seed: int) -> dict:
@@ -8525,7 +8528,7 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     elif n > 1:
         (draws,) = bootstrap([(values, top, bottom)], samples, seed)
         with np.errstate(over="ignore", invalid="ignore"):
-            result |= {"ci95": middle_95(draws), "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+            result |= {"ci95": middle_95(draws, n), "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
     if n > 1 and values.bottom is None and not values.exp:
         with np.errstate(over="ignore"):
             result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))

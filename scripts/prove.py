@@ -54,56 +54,57 @@ could not be measured.
 """
 
 # Contents
-#       165-170  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       173-270  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       273-322  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       325-496  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       499-531  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       534-685  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       688-711  user scripts        A user's Python script or notebook, read from its source
-#       714-784  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      787-1029  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1032-1125  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1128-1391  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1394-1498  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1501-1548  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1551-1582  prompts             Load training and held-out prompts as token ids
-#     1585-1884  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1887-1961  extracts            Extract from a Python file what some of its names need
-#     1964-2190  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2193-2471  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2474-2790  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2793-2920  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2923-2945  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2948-3021  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     3024-3047  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     3050-3055  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     3058-3063  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3066-3075  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3078-3144  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3147-3206  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3209-3221  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3224-3250  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3253-3475  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     3478-3507  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
-#     3510-3520  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     3523-3740  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3743-3745  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     3748-3781  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3784-3899  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     3902-3999  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     4002-4363  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     4366-4439  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
-#     4442-4550  graded again        Compute an evaluation's scores again from its stored completions
-#     4553-4812  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4815-5080  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     5083-5207  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     5210-5346  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5349-5597  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5600-5845  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5848-6139  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     6142-6415  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6418-6518  command             The command line
+#       166-171  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       174-271  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       274-323  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       326-497  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       500-532  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       535-686  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       689-712  user scripts        A user's Python script or notebook, read from its source
+#       715-785  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      788-1030  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1033-1126  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1129-1392  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1395-1499  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1502-1549  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1552-1583  prompts             Load training and held-out prompts as token ids
+#     1586-1885  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1888-1962  extracts            Extract from a Python file what some of its names need
+#     1965-2191  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2194-2472  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2475-2791  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2794-2921  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2924-2946  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2949-3022  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3025-3048  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     3051-3056  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     3059-3064  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3067-3076  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3079-3145  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3148-3207  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3210-3222  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3225-3237  paired tests        Intervals, paired tests, pass@k
+#     3240-3277  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3280-3565  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     3568-3597  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
+#     3600-3610  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     3613-3830  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3833-3835  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     3838-3871  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3874-3989  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     3992-4092  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     4095-4461  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     4464-4535  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
+#     4538-4646  graded again        Compute an evaluation's scores again from its stored completions
+#     4649-4920  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4923-5188  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     5191-5315  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     5318-5454  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5457-5705  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5708-5953  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5956-6247  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     6250-6523  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6526-6626  command             The command line
 
 import argparse
 import ast
@@ -3221,7 +3222,26 @@ def saved_settings(folder: Path) -> dict:
     return saved
 
 
+# ----------------------------------------------------------------- paired tests (src/parts/evaluating/paired_tests.py)
+
+
+def other_scale(before: list[float], after: list[float]) -> bool:
+    """Whether one side seems to have shares and the other percent, or one 0 and 1 and the other -1 and 1."""
+    low, high = sorted(({*before}, {*after}), key=lambda values: max(map(abs, values)))
+    signed = any(-1 in x <= {-1, 1} and 0 in y <= {0, 1} for x, y in ((low, high), (high, low)))
+    return signed or max(map(abs, low)) <= 1 < 10 < max(high)
+
+
+def ends_of(higher_is_better: bool | None) -> tuple[str, str]:
+    """What a row is called whose value rises, and one whose value falls."""
+    return ("better", "worse") if higher_is_better else ("higher", "lower")
+
+
 # ----------------------------------------------------- evaluation results (src/parts/evaluating/evaluation_results.py)
+
+OTHER_SCALE = "the two sides have scores on different scales, such as shares and percent, or 0 to 1 and -1 to 1"
+
+REPEATED = re.compile(r"[0-9a-f]{16}\.\d+")  # the key of a row that repeats an earlier one
 
 
 def unique_keys(rows: list) -> list[str]:
@@ -3250,11 +3270,19 @@ def read_report(path: str) -> dict:
         ) from None
 
 
+def unpaired_scores(pairs: list[tuple]) -> str:
+    """How many rows have a score on one side only, as a clause; "" if none."""
+    lacking = [(x is None) - (y is None) for x, y in pairs]
+    text = f"{lacking.count(1)} rows have no score before, {lacking.count(-1)} none after"
+    return f"{text}: they are left out, and do not count as wrong" if any(lacking) else ""
+
+
 # ------------------------------------------------------------- scored samples (src/parts/evaluating/scored_samples.py)
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
+ID = "(id|idx|index|uu?id)"
 COLUMNS = {  # names of columns, the best first
-    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name|item"),
+    "key": ("item_?id", rf"(doc|task|question|problem|example|item)_?{ID}", ID, f"sample_?{ID}", "key|name|item"),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
@@ -3266,16 +3294,23 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
-    "model": ("model(_?(name|id))?", "policy|checkpoint|system|arm"),
+    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
+    "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
+DRAW = r"(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k)(_?(id|idx|index|no))?"
+GROUP = (
+    "(passage|document|context|conversation|dialog|dialogue|thread|cluster|group|family|problem|question)(_?(id|name))?"
+)
+LOWER = r"(?<![a-z])(wer|cer|ter|ppl|r?mse|mae|ece|brier|perplex|loss|error|toxic|hallucin|harm|refus|latency|cost)"
+NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
     r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
 )
 VERDICTS = {
-    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c"), 1.0),
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
     "p": 0.5,  # Inspect's letters: correct, partly, incorrect, no answer
-    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n"), 0.0),
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n", "f"), 0.0),
 }
 CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
 
@@ -3310,18 +3345,22 @@ def score_of(value) -> float | None:
     return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
 
 
+def scores_in(row: dict, name: str) -> list[float | None] | None:
+    """A row's scores of a column; None if it has no such column, or another text there, such as "error"."""
+    try:
+        return [*map(score_of, listed(row[name]))] or [None]
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
 def score_columns(rows: list[dict]) -> dict[str, list[list]]:
-    """{metric: a list of scores for each row} of flat rows; lm-eval declares its metrics."""
+    """{metric: a list of scores for each row} of flat rows, most of which must have them; lm-eval declares metrics."""
     columns, declared = {}, rows[0].get("metrics") or ()
-    for name in rows[0]:
-        if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
-            cells = [listed(row[name]) for row in rows]
-            if name in declared and any(len(cell) > 1 for cell in cells):
-                continue  # lm-eval's parts of a score, such as (gold, prediction)
-            try:
-                columns[name.removesuffix(".value")] = [[*map(score_of, cell)] for cell in cells]
-            except (ValueError, TypeError):
-                continue
+    for name in dict.fromkeys(name for row in rows for name in row if name in declared or re.fullmatch(SCORE, name)):
+        cells = [scores_in(row, name) for row in rows]
+        parts = name in declared and ("perplexity" in name or any(len(listed(row.get(name))) > 1 for row in rows))
+        if not parts and 2 * cells.count(None) < len(rows):  # lm-eval's parts: (gold, prediction), a log-likelihood
+            columns[name.removesuffix(".value")] = [cell or [None] for cell in cells]
     if {"base_status", "plus_status"} <= columns.keys():  # EvalPlus: its further tests count beside the first ones
         pairs = zip(columns["base_status"], columns["plus_status"], strict=True)
         columns["plus_status"] = [[x and y for x, y in zip(*pair, strict=True)] for pair in pairs]
@@ -3339,40 +3378,77 @@ def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
+def named_rows(value: dict) -> list[dict]:
+    """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
+    parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
+    tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
+    columns = columns_of(next(iter(tables.values()))[0]) if len(tables) > 1 else {}
+    if asks := columns.get("prompt") or columns.get("key"):
+        asked = [{str(row.get(asks)) for row in rows} for rows in tables.values()]
+        name = "model" if all(2 * len(x & asked[0]) > len(x | asked[0]) for x in asked) else "subject"
+        return [{name: key} | row for key, rows in tables.items() for row in rows]
+    rows = [{"id": key} | row for key, part in parts.items() for row in part]
+    return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
+
+
 def tables_in(value) -> Iterator[list[dict]]:
-    """The tables of scored samples in a JSON value, as flat rows, also {id: sample, or samples}; none of training."""
+    """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-        value = [{"id": key} | row for key, x in value.items() for row in listed(x) if isinstance(row, dict)]
-        value = value if len(value) > 1 and all(columns_of(flat(row))["completion"] for row in value) else []
+        value = named_rows(value)
     if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         if score_columns(rows) and "step" not in rows[0]:
             yield rows
 
 
-def keys_of(rows: list[dict], column: str, asked: list[str]) -> list[str]:
+def fits(finer: list[str], coarser: list[str]) -> bool:
+    """Whether each value of a column has one value of another."""
+    return len({*zip(finer, coarser, strict=True)}) == len({*finer})
+
+
+def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list[str]:
     """What tells flat rows apart: a column of ids, else their prompts, else their places.
 
-    Ids that stand for several prompts only number samples; prompts name rows if all occur equally often, or repeatedly.
+    Ids that begin anew in each subject get its name. Ids of single samples give way to repeated prompts, those of
+    several prompts too unless they stand for paraphrases: few prompts, of no other id, with one gold.
     """
-    ids, counts = [str(row.get(column)) for row in rows], {*Counter(asked).values()}
-    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}) > 1:
+    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
+    if columns["part"] and not fits(ids, parts):
+        ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
+    counts, has_golds = Counter(asked), {*golds} != {"None"}
+    many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
+    draws = len({*ids}) == len(rows) > 1.2 * len(counts) and (many or has_golds) and fits(asked, golds)
+    alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
+    paraphrases = fits(asked, ids) and alike and len(rows) <= len({*ids}) ** 2
+    is_explicit = columns["key"].endswith("item_id")
+    if columns["key"] and len({*ids}) > 1 and (is_explicit or paraphrases or (fits(ids, asked) and not draws)):
         return ids
-    names_rows = len({*asked}) > 1 and (len(counts) == 1 or min(counts) > 1)
+    names_rows = len(counts) > 1 and (many or len({*counts.values()}) == 1 or min(counts.values()) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
 
 
-def unnamed_key(rows: list[dict], columns: dict[str, str], scores: dict) -> str:
-    """Of flat rows with neither ids nor prompts the column that may name them: its values all occur equally often."""
-    if columns["key"] or columns["prompt"]:
-        return ""
-    counts = {
-        name: Counter(str(row.get(name)) for row in rows) for name in rows[0].keys() - {*scores, columns["model"]}
-    }
-    repeated = {name: len(x) for name, x in counts.items() if len(x) > 1 and min(x.values()) == max(x.values()) > 1}
-    return max(sorted(repeated), key=repeated.get, default="")
+def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
+    """{what cannot be known of flat rows: the column that would tell it}."""
+    groups, doubts, unnamed = {}, {}, not columns["key"] and not columns["prompt"]
+    others = {*scores, "filter", *(columns[x] for x in ("model", "part", "gold", "completion", "finish"))}
+    for name in sorted(rows[0].keys() - others):
+        values, end = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
+        counts, number = {*Counter(values).values()}, len({*values})
+        even = len(counts) == 1 and (unnamed or name == columns["prompt"] or number > min(9, *counts))
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, end):
+            continue
+        if fits(keys, values) and number < 0.8 * len({*keys}) and (even or re.fullmatch(GROUP, end)):
+            groups[name] = number
+        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}) and number <= 20:
+            means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))})"
+            doubts["Whether the rows are of one model"] = f"{means}; if it names models, rename it to model"
+    name = max(groups, key=groups.get, default="")
+    if name and not columns["key"].endswith("item_id"):
+        text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
+        doubts["Whether the rows are independent"] = f"{text}: several rows of one item are not independent"
+    return doubts
 
 
 class OtherResults:
@@ -3385,14 +3461,27 @@ class OtherResults:
         lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
         self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
         self.model, self.name = model, f"{file}, {model}" if model else str(file)
-        columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
+        head = {name: x for row in reversed(rows) for name, x in row.items()}
+        columns, scores, keyed = columns_of(head), score_columns(rows), {}
         asked = [text_of(row.get(columns["prompt"])) for row in rows]
-        for i, key in enumerate(keys_of(rows, columns["key"], asked)):
+        keys = keys_of(rows, columns, asked)
+        for i, key in enumerate(keys):
             about = {"task": self.task, "key": key, "prompt": asked[i], "gold": rows[i].get(columns["gold"])}
             for sample in samples_of(rows[i], columns, {name: cells[i] for name, cells in scores.items()}):
                 keyed.setdefault(key, []).append(about | sample)
-        self.samples, self.siblings, self.unnamed_key = {self.task: keyed}, 1, unnamed_key(rows, columns, scores)
+        self.samples, self.siblings, self.doubts = {self.task: keyed}, 1, doubts_of(rows, columns, scores, keys)
+        self.usual = Counter(map(len, keyed.values())).most_common(1)[0][0]
+        more = [key for key, samples in keyed.items() if len(samples) > self.usual]
+        ids = f"{len(more)} of {len(keyed)} ids, such as {str(more[:1])[1:-1]}, have more than {self.usual} samples"
+        self.repeated = f"{self.name}: {ids}, as the others have: they count twice" if more else ""
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
+
+    def higher_is_better(self, metric: str) -> bool | None:
+        """Whether higher values of a metric are better: as lm-eval's file says or, without one, by its name."""
+        name = metric.partition(",")[0]
+        said = {x.get(f"higher_is_better.{self.task.lower()}.{name}") for x in self.stated.values()}
+        is_low = False in said or (True not in said and re.search(LOWER, name))
+        return None if re.search(NEITHER, name) else not is_low
 
 
 def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
@@ -3407,11 +3496,12 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
 
 
 def by_model(rows: list[dict]) -> dict[str, list[dict]]:
-    """{model: its flat rows} of a table of 2 to 20 models, else {"": all rows}."""
+    """{model: its flat rows} of a table of several models, else {"": all rows}; a column `system` may be of prompts."""
     column, models = columns_of(rows[0])["model"], {}
     for row in rows:
         models.setdefault(str(row.get(column)), []).append(row)
-    return models if column and 2 <= len(models) <= 20 else {"": rows}
+    most = max(20, len(rows) // 2 if "model" in column else 0)
+    return models if column and 2 <= len(models) <= most else {"": rows}
 
 
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:
@@ -3971,16 +4061,19 @@ def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
     return float(Fraction(sum(x for x in ways if x <= observed), sum(ways)))
 
 
-def share_figures(by_key: dict, is_count: bool = False) -> dict:
-    """The mean of rows' values, {row's key: value or None}: with Wilson's interval if all are 0 or 1, else with t's."""
+def share_figures(by_key: dict, higher_is_better: bool | None) -> dict:
+    """The mean of rows' values, {row's key: value or None}, with Wilson's interval if all are 0 or 1, else with t's.
+
+    Counts, of which neither higher nor lower is better, have none.
+    """
     values = [x for x in by_key.values() if x is not None]
     figures = {"value": float(sum(values) / len(values)) if values else None, "n": len(values)}
     figures |= {"ci95": None, "interval": "none"}
-    if values and {*values} <= {0, 1} and not is_count:
+    if values and {*values} <= {0, 1} and higher_is_better is not None:
         figures |= {"ci95": share_interval(int(sum(values)), len(values)), "interval": "Wilson"}
-    elif len({*values}) > 1 and not is_count:
+    elif len({*values}) > 1 and higher_is_better is not None:
         figures |= {"ci95": mean_test(values)["ci95"], "interval": "t"}
-    return figures | {"values": by_key, "is_count": is_count}
+    return figures | {"values": by_key, "higher_is_better": higher_is_better}
 
 
 def paired_figures(before: list[bool], after: list[bool]) -> dict:
@@ -4008,7 +4101,7 @@ TRAILING = re.compile(r"[.,;:?=]+$")  # ignored at the end of a question
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---", "\u200b\u200c\u200d\ufeff\xad")
 DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
-    **{"hold_out": 0, "steps": 0, "reward_source": ""},
+    **{"hold_out": 0, "steps": 0, "reward_source": "", "is_best": False},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
 NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
@@ -4053,7 +4146,8 @@ def other_settings(folder: Path) -> dict:
         values |= {"reward": f"{script}:{correct[0]}", "reward_source": function_of(script, correct)[1]}
     bases = [x for x in bases if isinstance(x, str) and (script.suffix != ".py" or re.fullmatch(r"[\w./~-]+", x))]
     model = max(bases, key=lambda x: "/" in x or Path(x).exists(), default="")  # one word may be a script's variable
-    return {"data": "", **values, "model": model, "saved": str(saved)}
+    is_best = str(flat.get("load_best_model_at_end")).lower() == "true" or "best" in saved.name
+    return {"data": "", **values, "model": model, "saved": str(saved), "is_best": is_best}
 
 
 def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
@@ -4066,7 +4160,7 @@ def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
     got = f"got {folder / 'settings.json'}, which is no JSON object"
     need(values["model"] or not remarks, f"{got}; expected a run's settings; try the run's copy of that file")
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
-    values |= {"eval_data": held_out, "hold_out": 0} if held_out else {}
+    values |= {"eval_data": held_out, "hold_out": 0, "is_best": False} if held_out else {}
 
     def place(name: str) -> str:
         """A path as seen from here, found in the run's folder, its parents or the bundle; other names unchanged."""
@@ -4332,6 +4426,10 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     if not run.reward:
         proof.skip("Held-out accuracy", "the run has no reward")
         return
+    if run.is_best:
+        proof.say(
+            "The saved model is the best of several checkpoints: if these rows chose it, its accuracy is inflated."
+        )
     log = compare_with_log(run, proof, measured)
     for way in measured.ways:
         figures = paired_figures(measured.right[way]["before"], measured.right[way]["after"])
@@ -4403,22 +4501,20 @@ def is_stated(given: float, counted: float) -> bool:
 def recount_other(results: OtherResults, proof) -> dict:
     """{(task, metric): recounted figures} of one file; findings where what is stated for it differs."""
     rows, recounted = results.samples[results.task], {}
-    usual, _ = Counter(map(len, rows.values())).most_common(1)[0]
-    if more := [key for key, samples in rows.items() if len(samples) > usual]:
-        ids = f"{len(more)} of {len(rows)} ids, such as {more[0]!r}, have more than {usual} samples"
-        proof.find(f"{results.name}: {ids}, as the others have: they count twice")
+    if results.repeated:
+        proof.find(results.repeated)
     for metric in results.metrics:
         scores = {key: [x["metrics"].get(metric) for x in samples] for key, samples in rows.items()}
         scores = {key: [x for x in values if x is not None] for key, values in scores.items()}
         if odd := sum(not math.isfinite(x) for values in scores.values() for x in values):
             proof.find(f"{results.name}, {metric}: {odd} scores are nan or infinite")
             continue
-        by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
-        if not by_key:
+        by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) if x else None for key, x in scores.items()}
+        if not any(scores.values()):
             continue
-        figures = recounted[results.task, metric] = share_figures(by_key)
+        figures = recounted[results.task, metric] = share_figures(by_key, results.higher_is_better(metric))
         count = sum(metric in x["metrics"] for samples in rows.values() for x in samples)
-        compare_stated(results, metric, figures, (len(rows), len(by_key), count, usual), proof)
+        compare_stated(results, metric, figures, (len(rows), figures["n"], count, results.usual), proof)
     return recounted
 
 
@@ -4565,7 +4661,7 @@ class Results:
     def __init__(self, file: Path):
         report = read_report(str(file))
         self.file, self.tasks, self.settings, self.samples = file, report["tasks"], report.get("settings") or {}, {}
-        self.model, self.name, self.unnamed_key = "", str(file), ""
+        self.model, self.name, self.doubts = "", str(file), {}
         try:
             lines = (file.parent / "samples.jsonl").read_text(encoding="utf-8").splitlines()
             for sample in map(json.loads, filter(str.strip, lines)):
@@ -4629,7 +4725,7 @@ def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) 
         value = math.exp(value) if value < 709 else None  # too large for a number
     if differs(result["metrics"][metric]["value"], value):
         find(f"{metric}: results.json says {result['metrics'][metric]['value']}, its samples give {value}")
-    return {"value": value, "n": len(result["keys"]), "ci95": None, "interval": "none", "values": {}, "is_count": False}
+    return share_figures({}, None) | {"value": value, "n": len(result["keys"])}
 
 
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
@@ -4640,7 +4736,7 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
         return recount_ratio(metric, result, rows, find)
     if "" in values:
         return None
-    figures = share_figures(by_key, is_count=stored["higher_is_better"] is None)  # counts of 0 and 1 are no shares
+    figures = share_figures(by_key, stored["higher_is_better"])
     tops, n, interval = stored["top"], figures["n"], figures["ci95"] if figures["interval"] == "Wilson" else None
     wrong = sum(differs(*pair) for pair in zip(tops, values, strict=False)) + abs(len(tops) - len(values))
     if wrong:
@@ -4738,9 +4834,9 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
         results.name: {" ".join(k): {n: v[n] for n in ("value", "n", "ci95", "interval")} for k, v in recounted.items()}
         for results, recounted in zip(all_results, recounts, strict=True)
     }
-    if name := all_results[0].unnamed_key:
+    for what, doubt in {what: x for results in all_results for what, x in results.doubts.items()}.items():
         proof.is_open = True
-        proof.skip("Whether the rows are independent", f"if column {name!r} names the items, rename it to id")
+        proof.skip(what, doubt)
     describe_unfinished(proof, samples, main_metric(recounts[0]))
     describe_rows(proof, all_results[-1], main_metric(recounts[-1]))
 
@@ -4784,30 +4880,42 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
     proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (recounted[task, metric]["values"] for recounted in recounts)
-        pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
-        if recounts[0][task, metric]["is_count"] or len(pairs) < 2:
+        both = [(x, after[key]) for key, x in before.items() if key in after and not REPEATED.fullmatch(key)]
+        pairs = [pair for pair in both if None not in pair]
+        if recounts[0][task, metric]["higher_is_better"] is None or len(pairs) < 2:
             continue
+        if other_scale(*zip(*pairs, strict=True)):
+            proof.is_open = True
+            proof.skip(f"The difference of {task} {metric}", OTHER_SCALE)
+            continue
+        if f"{task} {metric}" == main and (lacking := unpaired_scores(both)):
+            proof.say(f"{main}: {lacking}.")
         figures = paired_difference(pairs)
         proof.figures["compared"][f"{task} {metric}"] = figures
         test = stated.get(task, {}).get(metric)
-        same = ("difference", "rows") if figures["test"] == "paired t" else [*figures]  # evaluation.py's is a bootstrap
+        same = [*figures] if figures["test"] == "exact McNemar" else ("difference", "rows")
         for name, value in ((name, figures[name]) for name in same if test and name != "test"):
             given, recomputed = (x if isinstance(x, list) else [x] for x in (test[name], value))
             if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
                 proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
     if x := proof.figures["compared"].get(main):
-        interval = "Bonett-Price" if x["test"] == "exact McNemar" else "t"
+        interval = "t" if x["test"] == "paired t" else "Bonett-Price"
         test = f", {x['test']} p = {x['p']:.2g}, 95 % {interval} interval {shown(x['ci95'])}" if x["ci95"] else ""
-        counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
+        up, down = ends_of(recounts[0][main_metric(recounts[0])]["higher_is_better"])
+        counts = f"{x['better']} rows {up}, {x['worse']} {down} of {x['rows']}"
         proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}{test}, recomputed.")
 
 
 def paired_difference(pairs: list[tuple]) -> dict:
-    """The test of a difference on common rows: exact McNemar where all values are 0 or 1, else a paired t test."""
+    """The test of a difference on common rows: exact McNemar for 0 and 1, a sign test for one size, else a paired t."""
     up, down, n = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs), len(pairs)
     figures = {"difference": float(sum(b - a for a, b in pairs) / n), "rows": n, "better": up, "worse": down}
     if {x for pair in pairs for x in pair} <= {0, 1}:
         return figures | {"test": "exact McNemar", "p": exact_p(up, down), "ci95": difference_interval(up, down, n)}
+    if len(sizes := {abs(b - a) for a, b in pairs} - {0}) == 1:
+        size = float(sizes.pop())
+        ends = [size * end for end in difference_interval(up, down, n)]
+        return figures | {"test": "exact sign", "p": exact_p(up, down), "ci95": ends}
     tested = mean_test([b - a for a, b in pairs])
     return figures | {"test": "paired t", "p": tested["p"], "ci95": tested["ci95"]}
 

@@ -39,29 +39,29 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #       358-381  user scripts        A user's Python script or notebook, read from its source
 #       384-458  extracts            Extract from a Python file what some of its names need
 #       461-472  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       475-628  paired tests        Intervals, paired tests, pass@k
-#       631-684  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       687-830  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
-#      833-1139  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1142-1438  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1441-1642  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1645-2017  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2020-2268  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     2271-2603  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2606-2852  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2855-2907  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2910-3068  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     3071-3340  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3343-3657  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3660-3877  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3880-4181  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4184-4352  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4355-4442  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4445-4601  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4604-5106  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     5109-5210  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     5213-6301  page                The page
-#     6304-6361  command             The command line
+#       475-663  paired tests        Intervals, paired tests, pass@k
+#       666-736  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       739-882  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
+#      885-1191  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1194-1490  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1493-1694  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1697-2069  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2072-2320  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     2323-2655  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2658-2904  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2907-2959  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2962-3120  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     3123-3392  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3395-3709  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3712-3929  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3932-4233  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4236-4404  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4407-4494  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4497-4653  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4656-5158  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     5161-5262  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     5265-6353  page                The page
+#     6356-6413  command             The command line
 
 import argparse
 import ast
@@ -564,10 +564,31 @@ def bootstrap(sides: list[tuple[Values, list, list]], samples: int, seed: int) -
         return [metric.of(sums[:, 2 * i] / sums[:, 2 * i + 1]) for i, (metric, *_) in enumerate(sides)]
 
 
-def middle_95(draws) -> list[float]:
-    """The bounds of the middle 95 % of bootstrap draws."""
+def middle_95(draws, n: int) -> list[float]:
+    """The bounds of the middle 95 % of bootstrap draws of n rows, widened as for Student's t (Hesterberg 2015, 3.3)."""
+    z, df = Z95, n - 1
+    t = z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)  # Abramowitz and Stegun, 26.7.5
+    tail = statistics.NormalDist().cdf(-t * math.sqrt(n / df))
     with np.errstate(invalid="ignore"):
-        return [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        return [float(x) for x in np.quantile(draws, [tail, 1 - tail])]
+
+
+def swapped_p(sides: tuple[Values, Values], columns: list[list[float]], observed: float, samples: int, seed: int):
+    """Two-sided p of a difference: each row's values, (top, bottom) of each side, may be swapped (Fisher 1935, 21).
+
+    Of all ways to swap them if these are few, else of `samples` draws; exact for any number of rows.
+    """
+    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, 4]
+    change, sums, far = table[:, 2:] - table[:, :2], table.sum(axis=0), 0
+    change = change[change.any(axis=1)]
+    few, n = 2 ** len(change) <= samples, len(change)
+    count = 2**n if few else samples
+    for ways in np.array_split(np.arange(count), 1 + count * n // 2**22):
+        moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n))) @ change
+        with np.errstate(all="ignore"):  # nan counts as far
+            one, two = (sides[i].of(x[:, 0] / x[:, 1]) for i, x in enumerate((sums[:2] + moved, sums[2:] - moved)))
+            far += int((~(abs(two - one) < abs(observed) * (1 - 1e-9))).sum())
+    return far / count if few else (far + 1) / (count + 1)
 
 
 def compare_values(before: Values, after: Values, samples: int, seed: int) -> dict | None:
@@ -600,26 +621,40 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         if not math.isfinite(stderr):
             return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
-            result[name] = middle_95(drawn)
-        # p: the share of draws as far from the observed difference as that is from 0
-        far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
-        result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
+            result[name] = middle_95(drawn, n)
+        p = swapped_p((before, after), [a, a_base, b, b_base], result["difference"], samples, seed)
+        result |= {"test": "paired permutation", "p": p}
     else:
         return result | {"test": "none", "p": None, "ci95": None, "rows_needed": None}
     # even 9 better and none worse of 9, with a standard error of 0, needs the 6 rows that make p < 0.05
     needed = rows_needed(result["difference"], stderr, n)
-    return result | {"rows_needed": needed and max(needed, 6)}
+    return result | {"rows_needed": None if needed is None else max(needed, 6)}
 
 
-def verdict_of(name: str, result: dict, higher_is_better: bool | None) -> str:
-    """The comparison in words."""
+def other_scale(before: list[float], after: list[float]) -> bool:
+    """Whether one side seems to have shares and the other percent, or one 0 and 1 and the other -1 and 1."""
+    low, high = sorted(({*before}, {*after}), key=lambda values: max(map(abs, values)))
+    signed = any(-1 in x <= {-1, 1} and 0 in y <= {0, 1} for x, y in ((low, high), (high, low)))
+    return signed or max(map(abs, low)) <= 1 < 10 < max(high)
+
+
+def ends_of(higher_is_better: bool | None) -> tuple[str, str]:
+    """What a row is called whose value rises, and one whose value falls."""
+    return ("better", "worse") if higher_is_better else ("higher", "lower")
+
+
+def verdict_of(name: str, result: dict, higher_is_better: bool | None, doubts=()) -> str:
+    """The comparison in words; doubts about the rows take the place of the verdict."""
     change = f"{name}: {result['before']:.4g} -> {result['after']:.4g}, difference {result['difference']:+.4g}"
     if result["p"] is None:
         return f"{change}; one row shows nothing"
     low, high = result["ci95"]
-    counts = f", {result['better']} rows better, {result['worse']} worse" if "better" in result else ""
+    up, down = ends_of(higher_is_better)
+    counts = f", {result['better']} rows {up}, {result['worse']} {down}" if "better" in result else ""
     change += f", 95 % interval [{low:+.4g}, {high:+.4g}], p = {result['p']:.2g} ({result['test']}, "
     change += f"{result['rows']} rows{counts}). "
+    if doubts:
+        return f"{change}No verdict: {'; '.join(doubts)}."
     if result["p"] < 0.05:
         up = result["difference"] > 0
         return change + {None: "A real change.", up: "A real gain."}.get(higher_is_better, "A real loss.")
@@ -635,6 +670,9 @@ ASKING = (
     *("fewshot", "fewshot_data", "chat_template", "chat_template_kwargs", "system_prompt", "n", "temperature", "top_p"),
     *("max_new_tokens", "stop", "max_length", "max_turns", "tool_format", "precision"),
 )
+OTHER_SCALE = "the two sides have scores on different scales, such as shares and percent, or 0 to 1 and -1 to 1"
+
+REPEATED = re.compile(r"[0-9a-f]{16}\.\d+")  # the key of a row that repeats an earlier one
 
 
 def read_report(path: str) -> dict:
@@ -665,17 +703,31 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
     for task in common:
         a, b = before["tasks"][task], after["tasks"][task]
         place = {key: i for i, key in enumerate(b["keys"])}
-        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place]
+        pairs = [(i, place[key]) for i, key in enumerate(a["keys"]) if key in place and not REPEATED.fullmatch(key)]
         need(pairs, f"got two runs of {task} without a common row; expected the same data")
-        alone = len(a["keys"]) + len(b["keys"]) - 2 * len(pairs)
+        alone = len({*a["keys"]} ^ {*b["keys"]})
         if alone:
             say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
+        if again := sum(map(bool, map(REPEATED.fullmatch, a["keys"]))):
+            say(f"warning: {task}: {again} rows repeat another one, are not independent of it, and are left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
+            if lacking := unpaired_scores([*zip(one.top, two.top, strict=True)]):
+                say(f"warning: {task} {name}: {lacking}")
             if test := compare_values(one, two, samples, seed):
-                words = verdict_of(f"{task} {name}", test, one.higher_is_better)
+                scores = ([x for x in values.top if x is not None] for values in (one, two))
+                doubts = dict.fromkeys([*a.get("doubts", ()), *b.get("doubts", ())])
+                doubts |= {OTHER_SCALE: None} if not one.bottom and other_scale(*scores) else {}
+                words = verdict_of(f"{task} {name}", test, one.higher_is_better, doubts)
                 results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results
+
+
+def unpaired_scores(pairs: list[tuple]) -> str:
+    """How many rows have a score on one side only, as a clause; "" if none."""
+    lacking = [(x is None) - (y is None) for x, y in pairs]
+    text = f"{lacking.count(1)} rows have no score before, {lacking.count(-1)} none after"
+    return f"{text}: they are left out, and do not count as wrong" if any(lacking) else ""
 
 
 def pick_values(values: dict, rows: list[int]) -> Values:

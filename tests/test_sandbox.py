@@ -491,6 +491,11 @@ def test_pairs_without_a_function_call_the_one_that_no_other_uses(sandbox, code,
     assert verdict.passed == passed and verdict.usable
 
 
+@pytest.mark.parametrize("code", ["def back(text):\n    return text[::-1]", "print(input()[::-1])"])
+def test_pairs_of_texts_feed_a_script_or_call_a_function(sandbox, code):
+    assert sandbox.run_code(code, [["abc", "cba"], ["de", "ed"], ["fg", "fg"]]).passed == 2
+
+
 def test_tests_that_cannot_be_used_are_the_callers_error_and_one_bad_row_of_many(sandbox):
     code = "def f(x):\n    return x"
     for tests in UNUSABLE:
