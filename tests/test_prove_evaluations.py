@@ -521,3 +521,57 @@ def test_the_same_path_twice_and_repeated_ids_are_told(tmp_path, capsys):
     reports_to_compare([str(tmp_path / "a.jsonl")] * 2)
     told = capsys.readouterr().err
     assert "the same path twice" in told and "1 of 20 ids, such as '0', have more than 1 samples" in told
+
+
+# tables whose rows are independent: 5 of 60 rows get better, none worse, exact p 2 / 2^5
+INDEPENDENT = {
+    "a premise beside few questions": lambda i: {"id": i, "question": f"q{i % 2}", "target": str(i % 3)},
+    "few prompts with one gold": lambda i: {"id": i, "prompt": f"p{i % 3}", "expected": "refuse"},
+    "some questions twice": lambda i: {"id": i, "question": f"q{i % 40}"},
+    "questions twice with other golds": lambda i: {"id": i, "question": f"q{i % 30}", "gold": str(i)},
+    "a category": lambda i: {"id": i, "prompt": f"p{i}", "language": f"l{i % 6}"},
+    "a category without ids": lambda i: {"response": str(i), "level": i % 2},
+    "a group": lambda i: {"id": i, "prompt": f"p{i}", "group": "AB"[i % 2]},
+    "system prompts": lambda i: {"id": i, "prompt": f"p{i}", "system": f"You are {i % 4}"},
+    "agents of items": lambda i: {"task_id": i, "agent": "ab"[i % 2]},
+    "the source of a text": lambda i: {"id": i, "prompt": f"p{i}", "doc": {"model": "ab"[i % 2]}},
+}
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_columns_of_independent_rows_leave_a_verdict(tmp_path, name):
+    rows = [[INDEPENDENT[name](i) | {"correct": int(i < k)} for i in range(60)] for k in (20, 25)]
+    figures = compared(tmp_path, *rows)
+    assert (figures["rows"], figures["p"], "No verdict" in figures["verdict"]) == (60, 2 / 2**5, False)
+
+
+def test_several_judges_of_an_item_are_one_value(tmp_path):
+    figures = compared(tmp_path, *(rows_of(lambda i, n: {"id": i, "judge": n}, k) for k in (8, 18)))
+    assert figures["rows"] == 20 and "A real gain" in figures["verdict"]
+
+
+@pytest.mark.parametrize("metric", ["harmlessness", "certainty", "term_f1", "error_free", "num_correct", "acc_refusal"])
+def test_a_rise_of_what_should_be_high_is_a_gain(tmp_path, metric):
+    rows = [[{"id": i, "prompt": f"q{i}", f"scores.{metric}": k + i / 100} for i in range(20)] for k in (0.1, 0.3)]
+    assert "A real gain." in compared(tmp_path, *rows)["verdict"]
+
+
+@pytest.mark.parametrize("pair", [([0] * 20, [0, 90] * 10), ([0.1] * 20, [0.2] * 19 + [11])])
+def test_one_scale_is_told_from_two(tmp_path, pair):
+    rows = [[{"id": i, "prompt": f"q{i}", "score": x} for i, x in enumerate(scores)] for scores in pair]
+    assert "A real gain." in compared(tmp_path, *rows)["verdict"]
+
+
+def test_float_noise_is_no_difference(tmp_path, capsys):
+    rows = [[{"id": i, "prompt": f"q{i}", "score": x + i % 2} for i in range(20)] for x in (0.3, 0.1 + 0.2)]
+    assert compared(tmp_path, *rows)["p"] == 1
+    assert run(capsys, tmp_path)[1]["figures"]["compared"]["samples score"]["better"] == 0
+
+
+def test_a_table_of_summaries_is_no_subject_and_draws_by_problem_are_no_models(tmp_path):
+    samples = [{"id": i, "prompt": f"q{i}", "correct": int(i < 10)} for i in range(20)]
+    (file := tmp_path / "a.json").write_text(json.dumps({"samples": samples, "by": [{"name": "c", "accuracy": 0.5}]}))
+    assert len(reports_to_compare([str(file)] * 2)[0]["tasks"]["samples"]["keys"]) == 20
+    file.write_text(json.dumps({f"p{i}": [{"id": n, "passed": n % 2} for n in range(4)] for i in range(30)}))
+    (task,) = reports_to_compare([str(file)] * 2)[0]["tasks"].values()
+    assert len(task["keys"]) == 30 and not task["doubts"]

@@ -71,7 +71,8 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
             if test := compare_values(one, two, samples, seed):
                 scores = ([x for x in values.top if x is not None] for values in (one, two))
                 doubts = dict.fromkeys([*a.get("doubts", ()), *b.get("doubts", ())])
-                doubts |= {OTHER_SCALE: None} if not one.bottom and other_scale(*scores) else {}
+                is_count = one.bottom or one.higher_is_better is None
+                doubts |= {OTHER_SCALE: None} if not is_count and other_scale(*scores) else {}
                 words = verdict_of(f"{task} {name}", test, one.higher_is_better, doubts)
                 results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results

@@ -136,14 +136,14 @@ def swapped_p(sides: tuple[Values, Values], columns: list[list[float]], observed
     """
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, 4]
     change, sums, far = table[:, 2:] - table[:, :2], table.sum(axis=0), 0
-    change = change[change.any(axis=1)]
+    change, least = change[change.any(axis=1)], abs(observed) * (1 - 1e-9) - 1e-14 * abs(table).max()
     few, n = 2 ** len(change) <= samples, len(change)
     count = 2**n if few else samples
     for ways in np.array_split(np.arange(count), 1 + count * n // 2**22):
-        moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n))) @ change
+        moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n), np.int8)) @ change
         with np.errstate(all="ignore"):  # nan counts as far
             one, two = (sides[i].of(x[:, 0] / x[:, 1]) for i, x in enumerate((sums[:2] + moved, sums[2:] - moved)))
-            far += int((~(abs(two - one) < abs(observed) * (1 - 1e-9))).sum())
+            far += int((~(abs(two - one) < least)).sum())
     return far / count if few else (far + 1) / (count + 1)
 
 
@@ -215,9 +215,9 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
 
 def other_scale(before: list[float], after: list[float]) -> bool:
     """Whether one side seems to have shares and the other percent, or one 0 and 1 and the other -1 and 1."""
-    low, high = sorted(({*before}, {*after}), key=lambda values: max(map(abs, values)))
-    signed = any(-1 in x <= {-1, 1} and 0 in y <= {0, 1} for x, y in ((low, high), (high, low)))
-    return signed or max(map(abs, low)) <= 1 < 10 < max(high)
+    low, high = sorted((before, after), key=lambda values: max(map(abs, values)))
+    signed = any(-1 in x and {*x} <= {-1, 1} and 0 in y and {*y} <= {0, 1} for x, y in ((low, high), (high, low)))
+    return signed or (0 < max(map(abs, low)) <= 1 < statistics.fmean(high) and 10 < max(high) <= 100)
 
 
 def ends_of(higher_is_better: bool | None) -> tuple[str, str]:

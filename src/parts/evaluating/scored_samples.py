@@ -28,12 +28,17 @@ COLUMNS = {  # names of columns, the best first
     "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
-DRAW = r"(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k)(_?(id|idx|index|no))?"
-GROUP = (
-    "(passage|document|context|conversation|dialog|dialogue|thread|cluster|group|family|problem|question)(_?(id|name))?"
+DRAW = (
+    "(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k|worker|judge|rater|grader"
+    "|annotator|turn|template|lang(uage)?)(_?(id|idx|index|no))?"
 )
-LOWER = r"(?<![a-z])(wer|cer|ter|ppl|r?mse|mae|ece|brier|perplex|loss|error|toxic|hallucin|harm|refus|latency|cost)"
-NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time)(?![a-z])"
+GROUP = "(passage|document|context|conversation|dialog|dialogue|thread|cluster|problem|question)(_?(id|name))?"
+LOWER = (
+    r"(?<![a-z])((wer|cer|ter|ppl|r?mse|mae|ece|brier(_score)?|perplexity|loss|errors?|latency|costs?)(?![a-z])"
+    "|toxic|hallucin|harm(?!less|on))"
+)
+HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # error_free, num_correct
+NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
     r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
@@ -113,10 +118,12 @@ def named_rows(value: dict) -> list[dict]:
     """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
     parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
     tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
-    columns = columns_of(next(iter(tables.values()))[0]) if len(tables) > 1 else {}
-    if asks := columns.get("prompt") or columns.get("key"):
-        asked = [{str(row.get(asks)) for row in rows} for rows in tables.values()]
-        name = "model" if all(2 * len(x & asked[0]) > len(x | asked[0]) for x in asked) else "subject"
+    names = {(columns["key"], columns["prompt"]) for columns in (columns_of(rows[0]) for rows in tables.values())}
+    metrics = {(*score_columns(rows),) for rows in tables.values()}
+    if len(tables) > 1 and len(names) == len(metrics) == 1 and names != {("", "")}:  # no summaries
+        are_models = len(tables) < min(21, *map(len, tables.values()))
+        same = "model" if are_models else "item_id"
+        name = same if have_same_rows([*tables.values()]) else "subject"
         return [{name: key} | row for key, rows in tables.items() for row in rows]
     rows = [{"id": key} | row for key, part in parts.items() for row in part]
     return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
@@ -134,6 +141,16 @@ def tables_in(value) -> Iterator[list[dict]]:
             yield rows
 
 
+def have_same_rows(tables: list[list[dict]]) -> bool:
+    """Whether the flat rows of tables are of the same items, by their prompts or ids; True for rows without either."""
+    columns = columns_of(tables[0][0])
+    for name in filter(None, (columns["prompt"], columns["key"])):
+        first, *others = ({str(row.get(name)) for row in rows} for rows in tables)
+        if len(first) ** 2 >= len(tables[0]):  # few are instructions that several rows share
+            return all(2 * len(x & first) > len(x | first) for x in others)
+    return True
+
+
 def fits(finer: list[str], coarser: list[str]) -> bool:
     """Whether each value of a column has one value of another."""
     return len({*zip(finer, coarser, strict=True)}) == len({*finer})
@@ -148,9 +165,10 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
-    counts, has_golds = Counter(asked), {*golds} != {"None"}
+    counts, has_golds = Counter(asked), len({*golds}) > 1
     many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
-    draws = len({*ids}) == len(rows) > 1.2 * len(counts) and (many or has_golds) and fits(asked, golds)
+    are_repeated = has_golds or (many and min(counts.values()) > 1)
+    draws = len({*ids}) == len(rows) > 1.2 * len(counts) and are_repeated and fits(asked, golds)
     alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
     paraphrases = fits(asked, ids) and alike and len(rows) <= len({*ids}) ** 2
     is_explicit = columns["key"].endswith("item_id")
@@ -160,21 +178,35 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
     return asked if names_rows else [*map(str, range(len(rows)))]
 
 
+def may_name_items(name: str, rows: list[dict], columns: dict[str, str]) -> bool:
+    """Whether a column that is coarser than the keys of flat rows may name their items, rather than a category."""
+    values, parts, golds = ([str(row.get(x)) for row in rows] for x in (name, columns["part"], columns["gold"]))
+    counts = Counter(values)
+    number, most, is_even = len(counts), max(counts.values()), len({*counts.values()}) == 1
+    if name == columns["prompt"]:
+        return is_even and number > 3 and fits(values, golds)
+    if name == columns["key"] and columns["part"] and not fits(values, parts):
+        return False  # ids that begin anew in each part
+    fewest = most + 1 if columns["key"] or columns["prompt"] else min(9, most)
+    return bool(re.fullmatch(GROUP, name.rpartition(".")[2])) or (is_even and number >= fewest)
+
+
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}."""
-    groups, doubts, unnamed = {}, {}, not columns["key"] and not columns["prompt"]
+    groups, doubts = {}, {}
     others = {*scores, "filter", *(columns[x] for x in ("model", "part", "gold", "completion", "finish"))}
     for name in sorted(rows[0].keys() - others):
-        values, end = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
-        counts, number = {*Counter(values).values()}, len({*values})
-        even = len(counts) == 1 and (unnamed or name == columns["prompt"] or number > min(9, *counts))
-        if not 1 < number < len(rows) or re.fullmatch(DRAW, end):
+        values = [str(row.get(name)) for row in rows]
+        number, counts = len({*values}), Counter(values).values()
+        is_crossed = len({*zip(keys, values, strict=True)}) == number * len({*keys}) and max(counts) < 1.1 * min(counts)
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
             continue
-        if fits(keys, values) and number < 0.8 * len({*keys}) and (even or re.fullmatch(GROUP, end)):
+        if fits(keys, values) and number < 0.8 * len({*keys}) and may_name_items(name, rows, columns):
             groups[name] = number
-        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}) and number <= 20:
+        elif is_crossed and number <= 20 and not re.fullmatch(ID, name):
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))})"
-            doubts["Whether the rows are of one model"] = f"{means}; if it names models, rename it to model"
+            rename = "if it names models, rename it to model, else to sample"
+            doubts["Whether the rows are of one model"] = f"{means}; {rename}"
     name = max(groups, key=groups.get, default="")
     if name and not columns["key"].endswith("item_id"):
         text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
@@ -210,9 +242,11 @@ class OtherResults:
     def higher_is_better(self, metric: str) -> bool | None:
         """Whether higher values of a metric are better: as lm-eval's file says or, without one, by its name."""
         name = metric.partition(",")[0]
-        said = {x.get(f"higher_is_better.{self.task.lower()}.{name}") for x in self.stated.values()}
-        is_low = False in said or (True not in said and re.search(LOWER, name))
-        return None if re.search(NEITHER, name) else not is_low
+        task = re.sub("[ -]", "_", self.task.lower())  # as in flat rows
+        said = {x.get(f"higher_is_better.{task}.{name}") for x in self.stated.values()} - {None}
+        if said or re.search(HIGHER, name):
+            return said != {False}
+        return None if re.search(NEITHER, name) else not re.search(LOWER, name)
 
 
 def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
@@ -231,8 +265,9 @@ def by_model(rows: list[dict]) -> dict[str, list[dict]]:
     column, models = columns_of(rows[0])["model"], {}
     for row in rows:
         models.setdefault(str(row.get(column)), []).append(row)
-    most = max(20, len(rows) // 2 if "model" in column else 0)
-    return models if column and 2 <= len(models) <= most else {"": rows}
+    is_model = re.match("model", column)  # other words may be of the items, as may nested names
+    are_few = 2 <= len(models) <= max(20, len(rows) // 2 if is_model else 0)
+    return models if column and are_few and (is_model or have_same_rows([*models.values()])) else {"": rows}
 
 
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:

@@ -23,8 +23,9 @@ def t_inside(t: float, df: int) -> float:
     """
     angle = math.atan(t / math.sqrt(df))
     term = total = 1.0 if df % 2 == 0 else math.cos(angle)
+    square = math.cos(angle) ** 2
     for k in range(2 + df % 2, df - 1, 2):
-        term *= (k - 1) / k * math.cos(angle) ** 2
+        term *= (k - 1) / k * square
         total += term
     if df % 2 == 0:
         return math.sin(angle) * total
@@ -38,15 +39,16 @@ def mean_test(values: list) -> dict:
     >>> [round(x, 4) for x in (figures["value"], *figures["ci95"], figures["p"])]
     [3.0, -0.4375, 6.4375, 0.0689]
     """
-    n, mean = len(values), float(sum(values) / len(values))
+    values, n = [*map(float, values)], len(values)
+    mean = math.fsum(values) / n
     if len({*values}) < 2:
         return {"value": mean, "ci95": None, "p": None}
-    error = math.sqrt(math.fsum((float(x) - mean) ** 2 for x in values) / (n - 1) / n)
+    error = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (n - 1) / n)
     low, high = 0.0, 1e4  # of the quantile of 97.5 %
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if t_inside(middle, n - 1) < 0.95 else (low, middle)
-    p = 1.0 - t_inside(abs(mean) / error, n - 1)
+    p = max(0.0, 1.0 - t_inside(abs(mean) / error, n - 1))
     return {"value": mean, "ci95": [mean - high * error, mean + high * error], "p": p}
 
 
