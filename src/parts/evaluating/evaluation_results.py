@@ -14,9 +14,11 @@ ASKING = (
     *("max_new_tokens", "stop", "max_length", "max_turns", "tool_format", "precision"),
 )
 OTHER_SCALE = "the two sides have scores on different scales, such as shares and percent, or 0 to 1 and -1 to 1"
-
-
 REPEATED = re.compile(r"[0-9a-f]{16}\.\d+")  # the key of a row that repeats an earlier one
+
+
+def count_repeated(keys: list[str]) -> int:
+    return sum(REPEATED.fullmatch(key) is not None for key in keys)
 
 
 def unique_keys(rows: list) -> list[str]:
@@ -62,7 +64,7 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
         alone = len({*a["keys"]} ^ {*b["keys"]})
         if alone:
             say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
-        if again := sum(map(bool, map(REPEATED.fullmatch, a["keys"]))):
+        if again := count_repeated(a["keys"]):
             say(f"warning: {task}: {again} rows repeat another one, are not independent of it, and are left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))

@@ -51,11 +51,16 @@ VERDICTS = {
 CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
 
 
+def column_name(name) -> str:
+    """A name in lower case with underscores."""
+    return re.sub("[ -]", "_", str(name).lower())
+
+
 def flat(row: dict, place: str = "") -> dict:
-    """A row without nesting, its dotted names in lower case with underscores."""
+    """A row without nesting, with dotted names."""
     columns = {}
     for name, x in row.items():
-        full = place + re.sub("[ -]", "_", str(name).lower())
+        full = place + column_name(name)
         columns |= flat(x, f"{full}.") if isinstance(x, dict) and x else {full: x}
     return {name: x for name, x in columns.items() if name}  # pandas's index has none
 
@@ -121,8 +126,7 @@ def named_rows(value: dict) -> list[dict]:
     names = {(columns["key"], columns["prompt"]) for columns in (columns_of(rows[0]) for rows in tables.values())}
     metrics = {(*score_columns(rows),) for rows in tables.values()}
     if len(tables) > 1 and len(names) == len(metrics) == 1 and names != {("", "")}:  # no summaries
-        are_models = len(tables) < min(21, *map(len, tables.values()))
-        same = "model" if are_models else "item_id"
+        same = "model" if len(tables) < min(21, *map(len, tables.values())) else "item_id"
         name = same if have_same_rows([*tables.values()]) else "subject"
         return [{name: key} | row for key, rows in tables.items() for row in rows]
     rows = [{"id": key} | row for key, part in parts.items() for row in part]
@@ -168,11 +172,11 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
     counts, has_golds = Counter(asked), len({*golds}) > 1
     many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
     are_repeated = has_golds or (many and min(counts.values()) > 1)
-    draws = len({*ids}) == len(rows) > 1.2 * len(counts) and are_repeated and fits(asked, golds)
-    alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
-    paraphrases = fits(asked, ids) and alike and len(rows) <= len({*ids}) ** 2
-    is_explicit = columns["key"].endswith("item_id")
-    if columns["key"] and len({*ids}) > 1 and (is_explicit or paraphrases or (fits(ids, asked) and not draws)):
+    are_draws = len({*ids}) == len(rows) > 1.2 * len(counts) and are_repeated and fits(asked, golds)
+    are_alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
+    are_paraphrases = fits(asked, ids) and are_alike and len(rows) <= len({*ids}) ** 2
+    are_items = columns["key"].endswith("item_id") or are_paraphrases or (fits(ids, asked) and not are_draws)
+    if columns["key"] and len({*ids}) > 1 and are_items:
         return ids
     names_rows = len(counts) > 1 and (many or len({*counts.values()}) == 1 or min(counts.values()) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
@@ -198,15 +202,15 @@ def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: lis
     for name in sorted(rows[0].keys() - others):
         values = [str(row.get(name)) for row in rows]
         number, counts = len({*values}), Counter(values).values()
-        is_crossed = len({*zip(keys, values, strict=True)}) == number * len({*keys}) and max(counts) < 1.1 * min(counts)
         if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
             continue
         if fits(keys, values) and number < 0.8 * len({*keys}) and may_name_items(name, rows, columns):
             groups[name] = number
-        elif is_crossed and number <= 20 and not re.fullmatch(ID, name):
-            means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))})"
-            rename = "if it names models, rename it to model, else to sample"
-            doubts["Whether the rows are of one model"] = f"{means}; {rename}"
+        elif number > 20 or max(counts) > 1.1 * min(counts) or re.fullmatch(ID, name):
+            continue
+        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}):
+            means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
+            doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
     name = max(groups, key=groups.get, default="")
     if name and not columns["key"].endswith("item_id"):
         text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
@@ -242,8 +246,7 @@ class OtherResults:
     def higher_is_better(self, metric: str) -> bool | None:
         """Whether higher values of a metric are better: as lm-eval's file says or, without one, by its name."""
         name = metric.partition(",")[0]
-        task = re.sub("[ -]", "_", self.task.lower())  # as in flat rows
-        said = {x.get(f"higher_is_better.{task}.{name}") for x in self.stated.values()} - {None}
+        said = {x.get(f"higher_is_better.{column_name(self.task)}.{name}") for x in self.stated.values()} - {None}
         if said or re.search(HIGHER, name):
             return said != {False}
         return None if re.search(NEITHER, name) else not re.search(LOWER, name)

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from parts.evaluating.evaluation_results import REPEATED, compare_reports, unique_keys
+from parts.evaluating.evaluation_results import compare_reports, count_repeated, unique_keys
 from parts.evaluating.paired_tests import summarize
 from parts.foundation.bundle import in_bundle
 from parts.foundation.exit_codes import exit_code, quiet_environment
@@ -125,7 +125,7 @@ def print_metrics(report: dict) -> None:
         lines += [[task, name, *in_short(metric)] for name, metric in result["metrics"].items()]
         if result["prompts_cut"]:
             notes.append(f"{task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
-        if again := sum(map(bool, map(REPEATED.fullmatch, result["keys"]))):
+        if again := count_repeated(result["keys"]):
             notes.append(f"{task}: {again} of {result['rows']} rows repeat another one: the intervals are too narrow")
         if result.get("rows_left_out"):
             notes.append(f"{task}: {result['rows_left_out']} rows with too long prompts were left out")

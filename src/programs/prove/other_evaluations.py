@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
-from parts.evaluating.scored_samples import OtherResults
+from parts.evaluating.scored_samples import OtherResults, column_name
 from programs.prove.exact_figures import share_figures
 
 AROUND = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)"  # around a metric's name
@@ -15,14 +15,15 @@ COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
     """(File, dotted name, figure) that states a metric: the least nested one; None without one or with several."""
-    own, places = results.model.lower() or results.file.stem.lower(), {}
+    own, places = column_name(results.model or results.file.stem), {}
     names = {metric, metric.rpartition(".")[2], *(SAME if metric == results.metrics[0] else [])}
     for file, figures in results.stated.items():
         for name, x in figures.items():
-            place, last = f"{file.stem.lower()}.{name}", name.rpartition(".")[2].removeprefix(f"{own}_")
-            is_own = (file == results.file and not results.model) or results.siblings < 2 or own in place
+            place, last = column_name(f"{file.stem}.{name}"), name.rpartition(".")[2].removeprefix(f"{own}_")
+            is_own = (file == results.file and not results.model) or results.siblings < 2
+            is_own = is_own or re.search(rf"(?<![a-z0-9]){re.escape(own)}(?![a-z0-9])", place)
             if results.task != "samples":  # lm-eval has one file of figures for all tasks
-                is_own = f".{results.task.lower()}." in place
+                is_own = f".{column_name(results.task)}." in place
             is_count = isinstance(x, int) and x > 1 and last in ("correct", "right", "passed", "solved")
             if is_own and is_number(x) and not is_count and re.sub(AROUND, "", last) in names:
                 places.setdefault(name.count("."), []).append((file, name, x))
