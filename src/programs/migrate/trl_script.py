@@ -136,7 +136,14 @@ class TrlMigration:
             nearest = f"your number for the {limit} of the class{also}"
             report.refuse(source.place(call), "max_prompt_length", why, nearest)
         if methods := ([rows] if rows else []) + old_methods(run):
-            insert_class(run, call, methods, self.classes, report)
+            own = {method for _, _, names in self.replaced() for method in names}
+            kept = [x for x in methods if not own & {*re.findall(r"^    (?:def )?(\w+)(?:\(| = )", x[0], re.M)}]
+            for _, row in [x for x in methods if x not in kept]:
+                report.refuse(
+                    source.place(call), row.name, f"{row.why}; the script's own method stays", "the same in that method"
+                )
+            if kept:
+                insert_class(run, call, kept, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
         self.say_differences(run, trainer, call)
@@ -315,15 +322,19 @@ class TrlMigration:
             is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 report.refuse(source.place(node), shown, why, f"a call {shown}(…) in the script")
-        trainers = trainer_names(source)
-        replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
-        for name in [name for name in trainers if name in source.definitions]:
-            methods = [x.name for x in source.definitions[name].body if isinstance(x, DEFS)]
-            if methods := ", ".join(method for method in methods if method != "__init__"):
-                replaced.append((source.definitions[name], name, methods))
-        for node, name, methods in [place for place in replaced if place[1] in trainers]:
-            why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
-            report.refuse(source.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
+        for node, name, methods in self.replaced():
+            why = f"written for the {trainer_names(source)[name]} of {self.version}, whose methods it replaces"
+            nearest = "a comparison with the methods of today's"
+            report.refuse(source.place(node), f"{name}.{', '.join(methods)}", why, nearest)
+
+    def replaced(self) -> list[tuple[ast.AST, str, list[str]]]:
+        """(Place, trainer or class derived from one, methods) where the script replaces methods of a trainer."""
+        source, trainers = self.source, trainer_names(self.source)
+        places = [(x, source.name_of(x.value), [name]) for x, name in source.stores if name]
+        for name, definition in [(x, source.definitions[x]) for x in trainers if x in source.definitions]:
+            methods = [x.name for x in definition.body if isinstance(x, DEFS) and x.name != "__init__"]
+            places += [(definition, name, methods)] if methods else []
+        return [place for place in places if place[1] in trainers]
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
