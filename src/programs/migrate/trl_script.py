@@ -122,6 +122,20 @@ class TrlMigration:
         if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
             plan |= self.format_rows(run, given["formatting_func"])
         edit_call(source, call, plan, report)
+        self.restore(run, call, {*given})
+        self.say_differences(run, trainer, call)
+        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
+            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
+                why, end = f"{source.code(node)} is gone", source.span(node)[1]
+                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
+                report.edit(end - len("tokenizer"), end, "processing_class", change)
+        if config in (*SAMPLING, "OnlineDPOConfig"):
+            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
+            mend_rewards(source, rewards if run.before("0.18") else None, report)
+
+    def restore(self, run: TrlRun, call: ast.Call, given: set[str]) -> None:
+        """Add a class that does what no setting restores; `given`: names of the trainer's arguments."""
+        source, report = self.source, self.report
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
@@ -146,15 +160,6 @@ class TrlMigration:
                 insert_class(run, call, kept, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
-        self.say_differences(run, trainer, call)
-        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
-            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
-                why, end = f"{source.code(node)} is gone", source.span(node)[1]
-                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
-                report.edit(end - len("tokenizer"), end, "processing_class", change)
-        if config in (*SAMPLING, "OnlineDPOConfig"):
-            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
-            mend_rewards(source, rewards if run.before("0.18") else None, report)
 
     def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument], made) -> tuple[dict, dict, dict]:
         """({argument: its change}, {argument: the config's new setting}, {setting: value that overrode the config})."""
