@@ -166,7 +166,9 @@ class VerlMigration:
         return [(r, e) for r, e in rules_of("verl", self.version) if all(map(self.holds, e.get("where", ())))]
 
     def holds(self, condition: str) -> bool:
-        """Whether a condition holds: a part of the run, KEY (given and on), !KEY, KEY=VALUE or KEY!=VALUE."""
+        """Whether a condition holds: a part of the run, KEY (given and on), !KEY, KEY=VALUE, KEY!=VALUE or KEY|KEY."""
+        if "|" in condition:
+            return any(map(self.holds, condition.split("|")))
         has_reference = self.before("0.4") or self.is_on("algorithm.use_kl_in_reward")
         has_reference = has_reference or self.is_on(f"{ACTOR}.use_kl_loss")
         parts = {"critic": self.has_critic, "reference": has_reference, "megatron": self.is_megatron}
