@@ -252,7 +252,7 @@ def say_result(file: str, result: dict, out: str | None) -> None:
     version = f"{package}=={result['version']} ({result['found']}) to {package}=={newest(package)}"
     condition = f"; the same run if {', and '.join(report.conditions)}" if report.conditions else ""
     tell(f"{file}: {version}, {len(rows)} changes{condition}")
-    if package == "trl" and "GRPOConfig(" in result["text"]:
+    if package == "trl" and "GRPOConfig(" in result["text"] and not report.impossible:
         tell(f"tested with GRPO scripts: one step in TRL {TESTED} and, migrated, today: same prompts, sampling,")
         tell("optimizer, loss (within 1e-5) and gradient (within 1e-4)")
     for note in report.notes:

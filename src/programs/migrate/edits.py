@@ -183,7 +183,8 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
             text = break_ * (is_long and not number) + f"{text},{break_}"
         elif call.args or number:
             text = f",{break_}{text}"
-        report.edit(place, place, text, change)
+        start = place - (is_long and not number and kept[:1] == call.keywords[:1] and source.text[place - 1] == " ")
+        report.edit(start, place, text, change)
 
 
 def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:

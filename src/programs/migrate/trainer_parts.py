@@ -151,8 +151,9 @@ def insert_class(run: TrlRun, call: ast.Call, methods: list, classes: dict[tuple
         classes[key] = f"{name}{number + 1}" if number else name
         above = source.text[: source.start(first)].rpartition("\n")[0] + "\n"
         above = re.sub(r"(?:^[ \t]*#[^\n]*\n)+\Z", "", above, flags=re.M)  # comments on the statement
-        is_apart = indent or source.notebook or any(edit.start == len(above) for edit in report.edits)
-        gap = "" if is_apart else "\n" * (3 - len(above) + len(above.rstrip("\n")))
+        is_apart = source.notebook or any(edit.start == len(above) for edit in report.edits)
+        newlines = 1 if above.rstrip().endswith(":") else 2 if indent else 3
+        gap = "" if is_apart else "\n" * (newlines - len(above) + len(above.rstrip("\n")))
         doc = f"Does what TRL {run.version} did and no setting of {newest('trl')} does; overrides its private methods."
         head = textwrap.indent(f'class {classes[key]}({base}):\n    """{doc}"""\n', indent)
         report.edit(len(above), len(above), gap + head)

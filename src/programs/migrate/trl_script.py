@@ -122,6 +122,20 @@ class TrlMigration:
         if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
             plan |= self.format_rows(run, given["formatting_func"])
         edit_call(source, call, plan, report)
+        self.restore(run, call, {*given})
+        self.say_differences(run, trainer, call)
+        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
+            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
+                why, end = f"{source.code(node)} is gone", source.span(node)[1]
+                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
+                report.edit(end - len("tokenizer"), end, "processing_class", change)
+        if config in (*SAMPLING, "OnlineDPOConfig"):
+            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
+            mend_rewards(source, rewards if run.before("0.18") else None, report)
+
+    def restore(self, run: TrlRun, call: ast.Call, given: set[str]) -> None:
+        """Add a class that does what no setting restores; `given`: names of the trainer's arguments."""
+        source, report = self.source, self.report
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
@@ -136,18 +150,16 @@ class TrlMigration:
             nearest = f"your number for the {limit} of the class{also}"
             report.refuse(source.place(call), "max_prompt_length", why, nearest)
         if methods := ([rows] if rows else []) + old_methods(run):
-            insert_class(run, call, methods, self.classes, report)
+            own = {method for _, _, names in self.replaced() for method in names}
+            kept = [x for x in methods if not own & {*re.findall(r"^    (?:def )?(\w+)(?:\(| = )", x[0], re.M)}]
+            for _, row in [x for x in methods if x not in kept]:
+                report.refuse(
+                    source.place(call), row.name, f"{row.why}; the script's own method stays", "the same in that method"
+                )
+            if kept:
+                insert_class(run, call, kept, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
-        self.say_differences(run, trainer, call)
-        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
-            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
-                why, end = f"{source.code(node)} is gone", source.span(node)[1]
-                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
-                report.edit(end - len("tokenizer"), end, "processing_class", change)
-        if config in (*SAMPLING, "OnlineDPOConfig"):
-            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
-            mend_rewards(source, rewards if run.before("0.18") else None, report)
 
     def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument], made) -> tuple[dict, dict, dict]:
         """({argument: its change}, {argument: the config's new setting}, {setting: value that overrode the config})."""
@@ -315,15 +327,19 @@ class TrlMigration:
             is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 report.refuse(source.place(node), shown, why, f"a call {shown}(…) in the script")
-        trainers = trainer_names(source)
-        replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
-        for name in [name for name in trainers if name in source.definitions]:
-            methods = [x.name for x in source.definitions[name].body if isinstance(x, DEFS)]
-            if methods := ", ".join(method for method in methods if method != "__init__"):
-                replaced.append((source.definitions[name], name, methods))
-        for node, name, methods in [place for place in replaced if place[1] in trainers]:
-            why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
-            report.refuse(source.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
+        for node, name, methods in self.replaced():
+            why = f"written for the {trainer_names(source)[name]} of {self.version}, whose methods it replaces"
+            nearest = "a comparison with the methods of today's"
+            report.refuse(source.place(node), f"{name}.{', '.join(methods)}", why, nearest)
+
+    def replaced(self) -> list[tuple[ast.AST, str, list[str]]]:
+        """(Place, trainer or class derived from one, methods) where the script replaces methods of a trainer."""
+        source, trainers = self.source, trainer_names(self.source)
+        places = [(x, source.name_of(x.value), [name]) for x, name in source.stores if name]
+        for name, definition in [(x, source.definitions[x]) for x in trainers if x in source.definitions]:
+            methods = [x.name for x in definition.body if isinstance(x, DEFS) and x.name != "__init__"]
+            places += [(definition, name, methods)] if methods else []
+        return [place for place in places if place[1] in trainers]
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""

@@ -37,7 +37,8 @@ class VerlMigration:
         for word in job.words:
             is_unsure = word.in_branch or self.given.get(word.key, word).value != word.value
             self.given[word.key] = replace(word, value=IN_BRANCH, literal=None) if is_unsure else word
-        self.engine = known_names("megatron" if "ppo_megatron_trainer" in job.text else "dp")
+        self.is_megatron = bool(re.search(r"ppo_megatron|model_engine(=|: )megatron", job.text))
+        self.engine = known_names("megatron" if self.is_megatron else "dp")
         self.known = known_names("dp") | known_names("megatron")
 
     def before(self, version: str) -> bool:
@@ -143,15 +144,20 @@ class VerlMigration:
     def neutral(self, word: Word) -> dict[str, Change] | None:
         """The change of a setting that the old version did not read: to a value that does nothing; None for others.
 
-        A setting that acted then and does nothing today (its rule has "nearest") is refused.
+        Refused are a setting that acted then and does nothing today (its rule has "nearest"), and one whose rule
+        depends on a value that is not known here.
         """
         for rule, entry in self.rules():
             target, _, value = entry.get("neutral", {}).get(word.key, "").rpartition("=")
             if not value or is_equal(word.plain, value):
                 continue
-            if "nearest" not in entry:
-                return {word.key: by_hand(target or word.key, value, rule)}
-            self.refuse(word, f"{word.key}={word.value}", entry["why"], entry["nearest"])
+            target, nearest = target or word.key, entry.get("nearest")
+            for condition in entry.get("where", ()):
+                if re.search("[$`]", self.text(re.search(r"[\w.]+", condition)[0])):
+                    nearest = nearest or f"{target}={value} if {condition}"
+            if not nearest:
+                return {word.key: by_hand(target, value if target in self.engine else None, rule)}
+            self.refuse(word, f"{word.key}={word.value}", entry["why"], nearest)
             return {}
         return None
 
@@ -160,10 +166,12 @@ class VerlMigration:
         return [(r, e) for r, e in rules_of("verl", self.version) if all(map(self.holds, e.get("where", ())))]
 
     def holds(self, condition: str) -> bool:
-        """Whether a condition holds: a part of the run, KEY (given and on), !KEY, KEY=VALUE or KEY!=VALUE."""
+        """Whether a condition holds: a part of the run, KEY (given and on), !KEY, KEY=VALUE, KEY!=VALUE or KEY|KEY."""
+        if "|" in condition:
+            return any(map(self.holds, condition.split("|")))
         has_reference = self.before("0.4") or self.is_on("algorithm.use_kl_in_reward")
         has_reference = has_reference or self.is_on(f"{ACTOR}.use_kl_loss")
-        parts = {"critic": self.has_critic, "reference": has_reference, "megatron": "ppo_megatron" in self.job.text}
+        parts = {"critic": self.has_critic, "reference": has_reference, "megatron": self.is_megatron}
         is_not, name, sign, value = re.fullmatch(r"(!?)([\w.]+)(!?=|)(.*)", condition).groups()
         is_so = is_equal(self.text(name), value) if sign else parts.get(name, self.is_on(name))
         return is_so != (bool(is_not) or sign == "!=")
@@ -262,7 +270,7 @@ class VerlMigration:
         for key, history in changes("verl")["keys"].items():
             if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
                 continue
-            is_packed = key.endswith(".use_remove_padding") and "ppo_megatron" in self.job.text  # whatever it says
+            is_packed = key.endswith(".use_remove_padding") and self.is_megatron  # whatever it says
             old, new = value_at(history, self.version), value_at(history, newest("verl"))
             is_out = is_packed or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS)
             if is_out or old is ABSENT or new is ABSENT:
