@@ -85,18 +85,18 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     6613-6667  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
 #     6670-6707  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     6710-6916  paired tests        Intervals, paired tests, pass@k
-#     6919-6999  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     7002-7287  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     7290-7431  settings            Settings
-#     7434-7587  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7590-7875  tasks               What a task is; generation, mathematics, code
-#     7878-8023  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     8026-8212  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     8215-8363  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     8366-8633  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8636-8755  models              Models in vLLM, on servers, and none; opening those that were named
-#     8758-8818  others              Results of other programs, which --compare takes like results.json
-#     8821-8997  run                 Running the tasks, and the command line
+#     6919-7003  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     7006-7329  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     7332-7473  settings            Settings
+#     7476-7629  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7632-7917  tasks               What a task is; generation, mathematics, code
+#     7920-8065  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     8068-8254  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     8257-8405  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     8408-8675  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8678-8797  models              Models in vLLM, on servers, and none; opening those that were named
+#     8800-8860  others              Results of other programs, which --compare takes like results.json
+#     8863-9039  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -6807,14 +6807,14 @@ def swapped_p(sides: tuple[Values, Values], columns: list[list[float]], observed
     """
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, 4]
     change, sums, far = table[:, 2:] - table[:, :2], table.sum(axis=0), 0
-    change = change[change.any(axis=1)]
+    change, least = change[change.any(axis=1)], abs(observed) * (1 - 1e-9) - 1e-14 * abs(table).max()
     few, n = 2 ** len(change) <= samples, len(change)
     count = 2**n if few else samples
     for ways in np.array_split(np.arange(count), 1 + count * n // 2**22):
-        moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n))) @ change
+        moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n), np.int8)) @ change
         with np.errstate(all="ignore"):  # nan counts as far
             one, two = (sides[i].of(x[:, 0] / x[:, 1]) for i, x in enumerate((sums[:2] + moved, sums[2:] - moved)))
-            far += int((~(abs(two - one) < abs(observed) * (1 - 1e-9))).sum())
+            far += int((~(abs(two - one) < least)).sum())
     return far / count if few else (far + 1) / (count + 1)
 
 
@@ -6886,9 +6886,9 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
 
 def other_scale(before: list[float], after: list[float]) -> bool:
     """Whether one side seems to have shares and the other percent, or one 0 and 1 and the other -1 and 1."""
-    low, high = sorted(({*before}, {*after}), key=lambda values: max(map(abs, values)))
-    signed = any(-1 in x <= {-1, 1} and 0 in y <= {0, 1} for x, y in ((low, high), (high, low)))
-    return signed or max(map(abs, low)) <= 1 < 10 < max(high)
+    low, high = sorted((before, after), key=lambda values: max(map(abs, values)))
+    signed = any(-1 in x and {*x} <= {-1, 1} and 0 in y and {*y} <= {0, 1} for x, y in ((low, high), (high, low)))
+    return signed or (0 < max(map(abs, low)) <= 1 < statistics.fmean(high) and 10 < max(high) <= 100)
 
 
 def ends_of(higher_is_better: bool | None) -> tuple[str, str]:
@@ -6924,8 +6924,11 @@ ASKING = (
     *("max_new_tokens", "stop", "max_length", "max_turns", "tool_format", "precision"),
 )
 OTHER_SCALE = "the two sides have scores on different scales, such as shares and percent, or 0 to 1 and -1 to 1"
-
 REPEATED = re.compile(r"[0-9a-f]{16}\.\d+")  # the key of a row that repeats an earlier one
+
+
+def count_repeated(keys: list[str]) -> int:
+    return sum(REPEATED.fullmatch(key) is not None for key in keys)
 
 
 def unique_keys(rows: list) -> list[str]:
@@ -6971,7 +6974,7 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
         alone = len({*a["keys"]} ^ {*b["keys"]})
         if alone:
             say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
-        if again := sum(map(bool, map(REPEATED.fullmatch, a["keys"]))):
+        if again := count_repeated(a["keys"]):
             say(f"warning: {task}: {again} rows repeat another one, are not independent of it, and are left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
@@ -6980,7 +6983,8 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
             if test := compare_values(one, two, samples, seed):
                 scores = ([x for x in values.top if x is not None] for values in (one, two))
                 doubts = dict.fromkeys([*a.get("doubts", ()), *b.get("doubts", ())])
-                doubts |= {OTHER_SCALE: None} if not one.bottom and other_scale(*scores) else {}
+                is_count = one.bottom or one.higher_is_better is None
+                doubts |= {OTHER_SCALE: None} if not is_count and other_scale(*scores) else {}
                 words = verdict_of(f"{task} {name}", test, one.higher_is_better, doubts)
                 results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results
@@ -7019,12 +7023,17 @@ COLUMNS = {  # names of columns, the best first
     "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
-DRAW = r"(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k)(_?(id|idx|index|no))?"
-GROUP = (
-    "(passage|document|context|conversation|dialog|dialogue|thread|cluster|group|family|problem|question)(_?(id|name))?"
+DRAW = (
+    "(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k|worker|judge|rater|grader"
+    "|annotator|turn|template|lang(uage)?)(_?(id|idx|index|no))?"
 )
-LOWER = r"(?<![a-z])(wer|cer|ter|ppl|r?mse|mae|ece|brier|perplex|loss|error|toxic|hallucin|harm|refus|latency|cost)"
-NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time)(?![a-z])"
+GROUP = "(conversation|dialog|dialogue|thread|cluster|problem|question)(_?(id|name))?"
+LOWER = (
+    r"(?<![a-z])((wer|cer|ter|ppl|r?mse|mae|ece|brier(_score)?|perplexity|loss|errors?|latency|costs?)(?![a-z])"
+    "|toxic|hallucin|harm(?!less|on))"
+)
+HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # error_free, num_correct
+NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
     r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
@@ -7037,11 +7046,16 @@ VERDICTS = {
 CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
 
 
+def column_name(name) -> str:
+    """A name in lower case with underscores."""
+    return re.sub("[ -]", "_", str(name).lower())
+
+
 def flat(row: dict, place: str = "") -> dict:
-    """A row without nesting, its dotted names in lower case with underscores."""
+    """A row without nesting, with dotted names."""
     columns = {}
     for name, x in row.items():
-        full = place + re.sub("[ -]", "_", str(name).lower())
+        full = place + column_name(name)
         columns |= flat(x, f"{full}.") if isinstance(x, dict) and x else {full: x}
     return {name: x for name, x in columns.items() if name}  # pandas's index has none
 
@@ -7104,10 +7118,11 @@ def named_rows(value: dict) -> list[dict]:
     """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
     parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
     tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
-    columns = columns_of(next(iter(tables.values()))[0]) if len(tables) > 1 else {}
-    if asks := columns.get("prompt") or columns.get("key"):
-        asked = [{str(row.get(asks)) for row in rows} for rows in tables.values()]
-        name = "model" if all(2 * len(x & asked[0]) > len(x | asked[0]) for x in asked) else "subject"
+    names = {(columns["key"], columns["prompt"]) for columns in (columns_of(rows[0]) for rows in tables.values())}
+    metrics = {(*score_columns(rows),) for rows in tables.values()}
+    if len(tables) > 1 and len(names) == len(metrics) == 1 and names != {("", "")}:  # no summaries
+        same = "model" if len(tables) < min(21, *map(len, tables.values())) else "item_id"
+        name = same if have_same_rows([*tables.values()]) else "subject"
         return [{name: key} | row for key, rows in tables.items() for row in rows]
     rows = [{"id": key} | row for key, part in parts.items() for row in part]
     return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
@@ -7125,6 +7140,16 @@ def tables_in(value) -> Iterator[list[dict]]:
             yield rows
 
 
+def have_same_rows(tables: list[list[dict]]) -> bool:
+    """Whether the flat rows of tables are of the same items, by their prompts or ids; True for rows without either."""
+    columns = columns_of(tables[0][0])
+    for name in filter(None, (columns["prompt"], columns["key"])):
+        first, *others = ({str(row.get(name)) for row in rows} for rows in tables)
+        if len(first) ** 2 >= len(tables[0]):  # few are instructions that several rows share
+            return all(2 * len(x & first) > len(x | first) for x in others)
+    return True
+
+
 def fits(finer: list[str], coarser: list[str]) -> bool:
     """Whether each value of a column has one value of another."""
     return len({*zip(finer, coarser, strict=True)}) == len({*finer})
@@ -7139,33 +7164,48 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
-    counts, has_golds = Counter(asked), {*golds} != {"None"}
+    counts, has_golds = Counter(asked), len({*golds}) > 1
     many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
-    draws = len({*ids}) == len(rows) > 1.2 * len(counts) and (many or has_golds) and fits(asked, golds)
-    alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
-    paraphrases = fits(asked, ids) and alike and len(rows) <= len({*ids}) ** 2
-    is_explicit = columns["key"].endswith("item_id")
-    if columns["key"] and len({*ids}) > 1 and (is_explicit or paraphrases or (fits(ids, asked) and not draws)):
+    are_repeated = has_golds or (many and min(counts.values()) > 1)
+    are_draws = len({*ids}) == len(rows) > 1.2 * len(counts) and are_repeated and fits(asked, golds)
+    are_alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
+    are_paraphrases = fits(asked, ids) and are_alike and len(rows) <= len({*ids}) ** 2
+    are_items = columns["key"].endswith("item_id") or are_paraphrases or (fits(ids, asked) and not are_draws)
+    if columns["key"] and len({*ids}) > 1 and are_items:
         return ids
     names_rows = len(counts) > 1 and (many or len({*counts.values()}) == 1 or min(counts.values()) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
 
 
+def may_name_items(name: str, rows: list[dict], columns: dict[str, str]) -> bool:
+    """Whether a column that is coarser than the keys of flat rows may name their items, rather than a category."""
+    values, parts, golds = ([str(row.get(x)) for row in rows] for x in (name, columns["part"], columns["gold"]))
+    counts = Counter(values)
+    number, most, is_even = len(counts), max(counts.values()), len({*counts.values()}) == 1
+    if name == columns["prompt"]:
+        return is_even and number > 3 and fits(values, golds)
+    if name == columns["key"] and columns["part"] and not fits(values, parts):
+        return False  # ids that begin anew in each part
+    fewest = most + 1 if columns["key"] or columns["prompt"] else min(9, most)
+    return bool(re.fullmatch(GROUP, name.rpartition(".")[2])) or (is_even and number >= fewest)
+
+
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}."""
-    groups, doubts, unnamed = {}, {}, not columns["key"] and not columns["prompt"]
+    groups, doubts = {}, {}
     others = {*scores, "filter", *(columns[x] for x in ("model", "part", "gold", "completion", "finish"))}
     for name in sorted(rows[0].keys() - others):
-        values, end = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
-        counts, number = {*Counter(values).values()}, len({*values})
-        even = len(counts) == 1 and (unnamed or name == columns["prompt"] or number > min(9, *counts))
-        if not 1 < number < len(rows) or re.fullmatch(DRAW, end):
+        values = [str(row.get(name)) for row in rows]
+        number, counts = len({*values}), Counter(values).values()
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
             continue
-        if fits(keys, values) and number < 0.8 * len({*keys}) and (even or re.fullmatch(GROUP, end)):
+        if fits(keys, values) and number < 0.8 * len({*keys}) and may_name_items(name, rows, columns):
             groups[name] = number
-        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}) and number <= 20:
-            means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))})"
-            doubts["Whether the rows are of one model"] = f"{means}; if it names models, rename it to model"
+        elif number > 20 or max(counts) > 1.1 * min(counts) or re.fullmatch(ID, name):
+            continue
+        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}):
+            means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
+            doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
     name = max(groups, key=groups.get, default="")
     if name and not columns["key"].endswith("item_id"):
         text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
@@ -7201,9 +7241,10 @@ class OtherResults:
     def higher_is_better(self, metric: str) -> bool | None:
         """Whether higher values of a metric are better: as lm-eval's file says or, without one, by its name."""
         name = metric.partition(",")[0]
-        said = {x.get(f"higher_is_better.{self.task.lower()}.{name}") for x in self.stated.values()}
-        is_low = False in said or (True not in said and re.search(LOWER, name))
-        return None if re.search(NEITHER, name) else not is_low
+        said = {x.get(f"higher_is_better.{column_name(self.task)}.{name}") for x in self.stated.values()} - {None}
+        if said or re.search(HIGHER, name):
+            return said != {False}
+        return None if re.search(NEITHER, name) else not re.search(LOWER, name)
 
 
 def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
@@ -7222,8 +7263,9 @@ def by_model(rows: list[dict]) -> dict[str, list[dict]]:
     column, models = columns_of(rows[0])["model"], {}
     for row in rows:
         models.setdefault(str(row.get(column)), []).append(row)
-    most = max(20, len(rows) // 2 if "model" in column else 0)
-    return models if column and 2 <= len(models) <= most else {"": rows}
+    is_model = re.match("model", column)  # other words may be of the items, as may nested names
+    are_few = 2 <= len(models) <= max(20, len(rows) // 2 if is_model else 0)
+    return models if column and are_few and (is_model or have_same_rows([*models.values()])) else {"": rows}
 
 
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:
@@ -8919,7 +8961,7 @@ def print_metrics(report: dict) -> None:
         lines += [[task, name, *in_short(metric)] for name, metric in result["metrics"].items()]
         if result["prompts_cut"]:
             notes.append(f"{task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
-        if again := sum(map(bool, map(REPEATED.fullmatch, result["keys"]))):
+        if again := count_repeated(result["keys"]):
             notes.append(f"{task}: {again} of {result['rows']} rows repeat another one: the intervals are too narrow")
         if result.get("rows_left_out"):
             notes.append(f"{task}: {result['rows_left_out']} rows with too long prompts were left out")

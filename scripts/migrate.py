@@ -34,14 +34,14 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1123-1220  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
 #     1223-1452  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
 #     1455-2068  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2071-2861  edits          Edits of a text by offset, and the table row that explains each
-#     2864-3152  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     3155-3678  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3681-3833  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
-#     3836-4256  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     4259-4624  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4627-4791  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4794-5116  command        The command line: input, the version it was written for, output, messages
+#     2071-2847  edits          Edits of a text by offset, and the table row that explains each
+#     2850-3138  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     3141-3664  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3667-3820  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
+#     3823-4259  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     4262-4635  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4638-4802  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4805-5127  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -2072,15 +2072,14 @@ def since_of(config: str, name: str, version: str) -> str:
 
 BY_HAND = r"""{
 "batch": {
-  "what": "GRPO's batch", "since": "0.15",
-  "why": "batch sizes counted prompts, each with num_generations completions", "otherwise": "counts completions",
-  "as_before": "per_device_train_batch_size = prompts * num_generations",
+  "what": "GRPO's batch", "since": "0.15", "why": "batch sizes counted prompts, each with num_generations completions",
+  "otherwise": "counts completions", "as_before": "per_device_train_batch_size = prompts * num_generations",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335", "configs": ["GRPOConfig"], "before": "0.15",
   "set": {"per_device_train_batch_size": "{per_device_train_batch_size} * {num_generations}"}},
 "eval_batch": {
   "since": "0.15", "why": "batch sizes counted prompts, each with num_generations completions",
-  "otherwise": "counts completions", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335",
-  "configs": ["GRPOConfig"], "before": "0.15", "when": ["eval_strategy"],
+  "otherwise": "counts completions", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335", "configs": ["GRPOConfig"],
+  "before": "0.15", "when": ["eval_strategy"],
   "set": {"per_device_eval_batch_size": "{per_device_eval_batch_size} * {num_generations}"}},
 "temperature": {
   "what": "temperature in the loss", "since": "0.16",
@@ -2090,54 +2089,52 @@ BY_HAND = r"""{
   "is_not": {"temperature": [1]},
   "set": {"temperature": "1.0", "generation_kwargs": "{{\"temperature\": {temperature}}}"}},
 "top_k": {
-  "what": "top-k if unset", "since": "0.16",
-  "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset", "otherwise": "all tokens",
-  "as_before": "top_k=50", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331", "configs": ["GRPOConfig"],
-  "before": "0.16", "is_not": {"use_vllm": [true]}, "set": {"top_k": "0 if {use_vllm} else 50"}},
+  "what": "top-k if unset", "since": "0.16", "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset",
+  "otherwise": "all tokens", "as_before": "top_k=50", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331",
+  "configs": ["GRPOConfig"], "before": "0.16", "is_not": {"use_vllm": [true]},
+  "set": {"top_k": "0 if {use_vllm} else 50"}},
 "top_k_online": {
   "what": "OnlineDPO's top-k", "since": "0.23", "why": "it sampled from 50 tokens", "otherwise": "all tokens",
-  "as_before": "top_k=50", "source": "TRL 0.17.0 trl/trainer/online_dpo_trainer.py:284",
-  "configs": ["OnlineDPOConfig"], "first": "0.14", "before": "0.23", "unless": "top_k", "set": {"top_k": "50"}},
+  "as_before": "top_k=50", "source": "TRL 0.17.0 trl/trainer/online_dpo_trainer.py:284", "configs": ["OnlineDPOConfig"],
+  "first": "0.14", "before": "0.23", "unless": "top_k", "set": {"top_k": "50"}},
 "top_k_unset": {
   "since": "0.27", "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset",
   "otherwise": "all tokens", "source": "TRL 0.23.1 trl/trainer/online_dpo_trainer.py:563",
-  "configs": ["OnlineDPOConfig"], "first": "0.23", "before": "0.27", "unless": "top_k",
-  "is_not": {"use_vllm": [true]}, "set": {"top_k": "0 if {use_vllm} else 50"}},
+  "configs": ["OnlineDPOConfig"], "first": "0.23", "before": "0.27", "unless": "top_k", "is_not": {"use_vllm": [true]},
+  "set": {"top_k": "0 if {use_vllm} else 50"}},
 "server": {
   "why": "the server: `vllm serve MODEL --logprobs-mode processed_logprobs` (references/grpo_trl.md)",
   "configs": ["GRPOConfig"], "first": "0.16", "before": "99", "when": ["use_vllm"],
   "is": {"vllm_mode": ["server", null]}},
 "top_k_none": {
   "since": "0.27", "why": "None was all tokens", "otherwise": "that of the model's generation config",
-  "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273", "configs": ["GRPOConfig", "RLOOConfig"],
-  "first": "0.16", "before": "0.27", "given": "top_k", "is": {"top_k": [null]}, "set": {"top_k": "0"}},
+  "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273", "configs": ["GRPOConfig", "RLOOConfig"], "first": "0.16",
+  "before": "0.27", "given": "top_k", "is": {"top_k": [null]}, "set": {"top_k": "0"}},
 "mean_of_completions": {
   "what": "the mean of GRPO's loss", "since": "0.17", "why": "the loss was the mean over each completion",
   "otherwise": "dapo", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15", "configs": ["GRPOConfig"],
   "before": "0.16", "set": {"loss_type": "\"grpo\""}},
 "mean_of_tokens": {
-  "what": "the mean of GRPO's loss", "since": "0.17",
-  "why": "the loss was the mean over the tokens of the micro-batch", "otherwise": "dapo",
-  "source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932", "configs": ["GRPOConfig"], "first": "0.16",
-  "before": "0.17", "set": {"loss_type": "\"bnpo\""}},
+  "what": "the mean of GRPO's loss", "since": "0.17", "why": "the loss was the mean over the tokens of the micro-batch",
+  "otherwise": "dapo", "source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932", "configs": ["GRPOConfig"],
+  "first": "0.16", "before": "0.17", "set": {"loss_type": "\"bnpo\""}},
 "kl": {
-  "what": "the KL's form", "since": "1.10", "why": "the KL was k3 alone",
-  "otherwise": "k3 times the importance ratio", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454",
-  "configs": ["GRPOConfig"], "before": "0.26", "when": ["beta"], "set": {"use_bias_correction_kl": "False"}},
+  "what": "the KL's form", "since": "1.10", "why": "the KL was k3 alone", "otherwise": "k3 times the importance ratio",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454", "configs": ["GRPOConfig"], "before": "0.26", "when": ["beta"],
+  "set": {"use_bias_correction_kl": "False"}},
 "vllm_correction": {
-  "what": "samples of vLLM", "since": "0.23",
-  "why": "samples of vLLM were trained on as if the trainer had drawn them",
+  "what": "samples of vLLM", "since": "0.23", "why": "samples of vLLM were trained on as if the trainer had drawn them",
   "otherwise": "weights of sequences outside the bound are 0",
   "source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting", "configs": ["GRPOConfig"],
   "before": "0.23", "when": ["use_vllm"], "set": {"vllm_importance_sampling_correction": "False"}},
 "vllm_correction_mode": {
   "since": "0.26", "why": "weights were bounded token by token", "otherwise": "sequence_mask",
-  "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541", "configs": ["GRPOConfig"], "first": "0.23",
-  "before": "0.26", "when": ["use_vllm"], "set": {"vllm_importance_sampling_mode": "\"token_truncate\""}},
+  "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541", "configs": ["GRPOConfig"], "first": "0.23", "before": "0.26",
+  "when": ["use_vllm"], "set": {"vllm_importance_sampling_mode": "\"token_truncate\""}},
 "vllm_server": {
   "since": "0.18", "why": "vLLM was a server", "otherwise": "colocate",
-  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627", "configs": ["GRPOConfig"], "first": "0.16",
-  "before": "0.18", "when": ["use_vllm"], "set": {"vllm_mode": "\"server\""}},
+  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627", "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18",
+  "when": ["use_vllm"], "set": {"vllm_mode": "\"server\""}},
 "padding": {
   "what": "padding in the loss", "since": "0.15",
   "why": "the loss's forward pass did not mask left pads: the same only if a batch's prompts have one length",
@@ -2165,17 +2162,15 @@ BY_HAND = r"""{
   "what": "GRPO's divisor where `steps_per_generation` is not `gradient_accumulation_steps`", "since": "1.9",
   "why": "dapo, cispo and vespo divided the loss by the tokens of all steps_per_generation micro-batches",
   "otherwise": "by those of gradient_accumulation_steps micro-batches",
-  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 3140", "configs": ["GRPOConfig"],
-  "first": "0.20", "before": "1.9", "when": ["steps_per_generation", "generation_batch_size"],
-  "is": {"loss_type": ["dapo", "cispo", "vespo"]},
-  "is_not": {"steps_per_generation": ["gradient_accumulation_steps"]},
+  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 3140", "configs": ["GRPOConfig"], "first": "0.20",
+  "before": "1.9", "when": ["steps_per_generation", "generation_batch_size"],
+  "is": {"loss_type": ["dapo", "cispo", "vespo"]}, "is_not": {"steps_per_generation": ["gradient_accumulation_steps"]},
   "same_if": "steps_per_generation is gradient_accumulation_steps"},
 "truncated": {
   "what": "GRPO's divisor with `mask_truncated_completions`", "since": "1.9",
   "why": "dapo, cispo and vespo divided the loss by the tokens of truncated completions, too",
-  "otherwise": "by those that are trained on",
-  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 2427", "configs": ["GRPOConfig"],
-  "first": "0.20", "before": "1.9", "when": ["mask_truncated_completions"],
+  "otherwise": "by those that are trained on", "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 2427",
+  "configs": ["GRPOConfig"], "first": "0.20", "before": "1.9", "when": ["mask_truncated_completions"],
   "is": {"loss_type": ["dapo", "cispo", "vespo"]}, "same_if": "no completion is truncated"},
 "unscored": {
   "what": "completions without any reward", "since": "1.6",
@@ -2189,8 +2184,8 @@ BY_HAND = r"""{
   "why": "the tokenizer's end token alone ended a completion; now every generation_config.eos_token_id does",
   "otherwise": "the first of several end tokens",
   "source": "TRL 1.15.0 trl/trainer/grpo_trainer.py:398; 1.14.0 reads the tokenizer's",
-  "configs": ["GRPOConfig", "RLOOConfig"], "first": "0.16", "before": "1.15",
-  "same_if": "the model has one end token", "method": "EndToken"},
+  "configs": ["GRPOConfig", "RLOOConfig"], "first": "0.16", "before": "1.15", "same_if": "the model has one end token",
+  "method": "EndToken"},
 "end_pads": {
   "since": "0.16", "why": "each end token ended a completion, but behind others than the tokenizer's the loss saw pads",
   "otherwise": "no pads", "source": "TRL 0.15.2 trl/trainer/grpo_trainer.py:427 and 574", "configs": ["GRPOConfig"],
@@ -2205,9 +2200,10 @@ BY_HAND = r"""{
   "what": "trackers if `report_to` is unset", "since": "transformers 5.0", "why": "each installed tracker got the log",
   "otherwise": "none", "as_before": "report_to=\"all\"",
   "source": "transformers 4.51.3 transformers/training_args.py, __post_init__",
-  "configs": ["GRPOConfig", "RLOOConfig", "SFTConfig", "DPOConfig", "RewardConfig", "KTOConfig", "GKDConfig",
-   "OnlineDPOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27", "unless": "report_to",
-  "set": {"report_to": "\"all\""}},
+  "configs": [
+    "GRPOConfig", "RLOOConfig", "SFTConfig", "DPOConfig", "RewardConfig", "KTOConfig", "GKDConfig", "OnlineDPOConfig",
+    "ORPOConfig", "CPOConfig"],
+  "before": "0.27", "unless": "report_to", "set": {"report_to": "\"all\""}},
 "reference": {
   "what": "the reference", "since": "0.18",
   "why": "where the model was an object, the reference was a copy of it: another one if it changed after loading",
@@ -2233,9 +2229,8 @@ BY_HAND = r"""{
   "shown": "label_smoothing", "nearest": "loss_type=\"robust\", or a subclass with its own loss"},
 "running_mean": {
   "what": "DPO's bco_pair", "since": "0.29", "why": "bco_pair subtracted the running mean of the rewards",
-  "otherwise": "subtracts nothing",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1181; 0.29.1 has no running mean", "configs": ["DPOConfig"],
-  "before": "0.29", "is": {"loss_type": ["bco_pair"]}, "shown": "loss_type=\"bco_pair\"",
+  "otherwise": "subtracts nothing", "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1181; 0.29.1 has no running mean",
+  "configs": ["DPOConfig"], "before": "0.29", "is": {"loss_type": ["bco_pair"]}, "shown": "loss_type=\"bco_pair\"",
   "nearest": "as it is, without the mean"},
 "exo_smoothing": {
   "since": "0.29", "why": "exo_pair took 0.001 where label_smoothing was 0", "otherwise": "ValueError",
@@ -2244,8 +2239,8 @@ BY_HAND = r"""{
 "alpha": {
   "what": "`f_alpha_divergence_coef`", "since": "0.29", "why": "the coefficient a had the exponent -a; now a - 1",
   "otherwise": "another divergence", "as_before": "1 - f_alpha_divergence_coef",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1128; 1.16.0: line 1369", "configs": ["DPOConfig"],
-  "before": "0.28", "is": {"f_divergence_type": ["alpha_divergence"]},
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1128; 1.16.0: line 1369", "configs": ["DPOConfig"], "before": "0.28",
+  "is": {"f_divergence_type": ["alpha_divergence"]},
   "set": {"f_alpha_divergence_coef": "1 - {f_alpha_divergence_coef}"}},
 "divergence_member": {
   "since": "0.24", "why": "a member of FDivergenceType never equalled the text it was compared with, so reverse KL ran",
@@ -2256,14 +2251,14 @@ BY_HAND = r"""{
   "since": "0.29", "why": "0.28 compared it with a member of FDivergenceType, which never matched, so reverse KL ran",
   "otherwise": "that divergence", "source": "TRL 0.28.0 trl/trainer/dpo_config.py:748, dpo_trainer.py:1118",
   "configs": ["DPOConfig"], "first": "0.28", "before": "0.29",
-  "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"]},
-  "set": {"f_divergence_type": "\"reverse_kl\""}},
+  "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"]}, "set": {"f_divergence_type": "\"reverse_kl\""}},
 "divergence_losses": {
   "since": "0.29", "why": "every loss took f_divergence_type; bco_pair, nca_pair, sppo_hard, aot and apo now refuse it",
-  "source": "TRL 0.27.2 trl/trainer/dpo_trainer.py:1064; 1.16.0: line 810",
-  "configs": ["DPOConfig"], "before": "0.28", "member": false,
-  "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"],
-   "loss_type": ["bco_pair", "sppo_hard", "nca_pair", "aot", "aot_pair", "apo_zero", "apo_down"]},
+  "source": "TRL 0.27.2 trl/trainer/dpo_trainer.py:1064; 1.16.0: line 810", "configs": ["DPOConfig"], "before": "0.28",
+  "member": false,
+  "is": {
+    "f_divergence_type": ["alpha_divergence", "js_divergence"],
+    "loss_type": ["bco_pair", "sppo_hard", "nca_pair", "aot", "aot_pair", "apo_zero", "apo_down"]},
   "shown": "f_divergence_type", "nearest": "f_divergence_type=\"reverse_kl\", or another loss_type"},
 "mean_of_step": {
   "since": "transformers 4.46",
@@ -2273,14 +2268,12 @@ BY_HAND = r"""{
   "same_if": "gradient_accumulation_steps is 1"},
 "kept_start": {
   "since": "0.14", "why": "truncation_mode was not read: rows longer than max_length kept their start",
-  "otherwise": "its end by keep_end", "source": "TRL 0.12.2 trl/trainer/dpo_trainer.py:1255",
-  "configs": ["DPOConfig"], "first": "0.12", "before": "0.14", "when": ["max_length"],
-  "set": {"truncation_mode": "\"keep_start\""}},
+  "otherwise": "its end by keep_end", "source": "TRL 0.12.2 trl/trainer/dpo_trainer.py:1255", "configs": ["DPOConfig"],
+  "first": "0.12", "before": "0.14", "when": ["max_length"], "set": {"truncation_mode": "\"keep_start\""}},
 "tokens_of_devices": {
-  "since": "0.12", "why": "each GPU averaged over its own tokens",
-  "otherwise": "the mean over the tokens of all GPUs",
-  "source": "transformers 4.45, whose TrainingArguments has no average_tokens_across_devices",
-  "configs": ["SFTConfig"], "before": "0.12", "set": {"average_tokens_across_devices": "False"}},
+  "since": "0.12", "why": "each GPU averaged over its own tokens", "otherwise": "the mean over the tokens of all GPUs",
+  "source": "transformers 4.45, whose TrainingArguments has no average_tokens_across_devices", "configs": ["SFTConfig"],
+  "before": "0.12", "set": {"average_tokens_across_devices": "False"}},
 "mixture": {
   "what": "GKD's `beta` other than 0.5", "since": "0.16",
   "why": "beta weighed the student in the mixture, and 1 - beta the teacher; now the other way round",
@@ -2298,16 +2291,15 @@ BY_HAND = r"""{
   "when": ["packing"], "is": {"packing_strategy": ["ffd"]}, "set": {"packing_strategy": "\"bfd\""},
   "shown": "packing_strategy=\"ffd\"", "nearest": "packing_strategy=\"bfd\", other neighbours"},
 "gkd_devices": {
-  "since": "1.7", "why": "each GPU averaged over its own tokens",
-  "otherwise": "the mean over the tokens of all GPUs",
-  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"],
-  "before": "1.7", "unless": "average_tokens_across_devices", "set": {"average_tokens_across_devices": "False"}},
+  "since": "1.7", "why": "each GPU averaged over its own tokens", "otherwise": "the mean over the tokens of all GPUs",
+  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"], "before": "1.7",
+  "unless": "average_tokens_across_devices", "set": {"average_tokens_across_devices": "False"}},
 "gkd_steps": {
   "what": "GKD's gradient accumulation", "since": "1.7",
   "why": "GKD averaged each micro-batch over its own tokens; now over those of the step's micro-batches",
   "otherwise": "over the tokens of the step",
-  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"],
-  "before": "1.7", "is_not": {"gradient_accumulation_steps": [1]}, "same_if": "gradient_accumulation_steps is 1"},
+  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"], "before": "1.7",
+  "is_not": {"gradient_accumulation_steps": [1]}, "same_if": "gradient_accumulation_steps is 1"},
 "rloo": {
   "what": "RLOO", "since": "0.22", "why": "a loop of its own: the KL in the reward, PPO epochs over minibatches",
   "otherwise": "the loop of GRPO, with the mean of the others as baseline",
@@ -2324,8 +2316,7 @@ BY_HAND = r"""{
   "what": "rows longer than max_length", "since": "0.27",
   "why": "in a row longer than max_length, the prompt was first cut to max_prompt_length; shorter rows are as before",
   "otherwise": "answers are cut, or the row is left out", "source": "TRL 0.13.0 trl/trainer/orpo_trainer.py:522",
-  "configs": ["KTOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27",
-  "same_if": "no row is longer than max_length"},
+  "configs": ["KTOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27", "same_if": "no row is longer than max_length"},
 "wrapped": {
   "what": "SFT's packing", "since": "0.19", "why": "packing cut one long text into pieces", "otherwise": "bfd",
   "source": "TRL 0.18.2 trl/data_utils.py:475", "configs": ["SFTConfig", "GKDConfig"], "before": "0.19",
@@ -2336,8 +2327,8 @@ BY_HAND = r"""{
   "same_if": "rows are chats"},
 "dropout": {
   "since": "0.14", "why": "dropout was on", "otherwise": "True",
-  "source": "the config of that version, which has no disable_dropout", "configs": ["RewardConfig"],
-  "before": "0.14", "unless": "disable_dropout", "set": {"disable_dropout": "False"}},
+  "source": "the config of that version, which has no disable_dropout", "configs": ["RewardConfig"], "before": "0.14",
+  "unless": "disable_dropout", "set": {"disable_dropout": "False"}},
 "precision": {
   "what": "precision if unset", "since": "transformers 5.0",
   "why": "weights were loaded as float32, quantised ones as float16", "otherwise": "that of the checkpoint",
@@ -2370,10 +2361,9 @@ BY_HAND = r"""{
     "critic.optim.lr_warmup_steps": "0", "critic.optim.lr_warmup_steps_ratio": "0"}},
 "data_seed": {
   "package": "verl", "what": "order of the rows", "since": "0.6",
-  "why": "the rows were shuffled with seed 1; the first epoch is the same",
-  "otherwise": "another order in each run",
-  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327",
-  "before": "0.6", "set": {"data.seed": "1"}},
+  "why": "the rows were shuffled with seed 1; the first epoch is the same", "otherwise": "another order in each run",
+  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327", "before": "0.6",
+  "set": {"data.seed": "1"}},
 "overlong": {
   "package": "verl", "what": "overlong prompts", "since": "0.3", "why": "overlong prompts were left out",
   "otherwise": "cut on the left", "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469", "before": "0.3",
@@ -2417,14 +2407,12 @@ BY_HAND = r"""{
   "otherwise": "the mean of rows / the longest response",
   "source": "verl 0.4.1 verl/trainer/ppo/core_algos.py:549; 0.6.1: line 800"},
 "reference_dtype": {
-  "package": "verl", "what": "the reference's weights", "since": "0.6",
-  "why": "the reference was loaded in bfloat16", "otherwise": "fp32",
-  "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:169; 0.5.0: line 248", "before": "0.6",
+  "package": "verl", "what": "the reference's weights", "since": "0.6", "why": "the reference was loaded in bfloat16",
+  "otherwise": "fp32", "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:169; 0.5.0: line 248", "before": "0.6",
   "where": ["reference"], "set": {"actor_rollout_ref.ref.fsdp_config.model_dtype": "bf16"}},
 "reward_engine": {
-  "package": "verl", "what": "the reward model", "since": "0.7",
-  "why": "FSDP ran the reward model; now a server does", "otherwise": "an error: the server has to be named",
-  "as_before": "reward.reward_model.rollout.name=vllm",
+  "package": "verl", "what": "the reward model", "since": "0.7", "why": "FSDP ran the reward model; now a server does",
+  "otherwise": "an error: the server has to be named", "as_before": "reward.reward_model.rollout.name=vllm",
   "source": "verl 0.6.1 verl/workers/fsdp_workers.py, RewardModelWorker; 0.9.1 trainer/config/reward/reward.yaml",
   "before": "0.7", "where": ["reward_model.enable", "!reward.reward_model.rollout.name", "!reward_model.rollout.name"],
   "set": {"reward.reward_model.rollout.name": "vllm"}},
@@ -2478,8 +2466,8 @@ BY_HAND = r"""{
   "neutral": {"actor_rollout_ref.actor.shuffle": "False", "critic.shuffle": "False"}},
 "greedy": {
   "package": "verl", "what": "validation without do_sample", "since": "0.7",
-  "why": "without val_kwargs.do_sample, validation was greedy at any temperature",
-  "otherwise": "it samples", "as_before": "val_kwargs.temperature=0",
+  "why": "without val_kwargs.do_sample, validation was greedy at any temperature", "otherwise": "it samples",
+  "as_before": "val_kwargs.temperature=0",
   "source": "verl 0.3.0.post1 verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:210; 0.9.1 v1/agent_loop_tq.py:76",
   "first": "0.3", "before": "0.7",
   "where": ["!actor_rollout_ref.rollout.val_kwargs.do_sample", "actor_rollout_ref.rollout.mode!=async"],
@@ -2488,12 +2476,18 @@ BY_HAND = r"""{
   "package": "verl", "what": "top_k of mode=async", "since": "0.7", "why": "with mode=async, top_k was not read",
   "otherwise": "it acts", "as_before": "top_k=-1",
   "source": "verl 0.5.0 verl/experimental/agent_loop/agent_loop.py:259, and 0.6; 0.9.1 v1/agent_loop_tq.py:67",
-  "first": "0.5", "before": "0.7", "where": ["actor_rollout_ref.rollout.mode=async"],
+  "first": "0.5", "before": "0.7",
+  "where": ["actor_rollout_ref.rollout.mode=async", "actor_rollout_ref.rollout.name!=sglang"],
+  "neutral": {"actor_rollout_ref.rollout.top_k": "-1", "actor_rollout_ref.rollout.val_kwargs.top_k": "-1"}},
+"top_k_of_sglang": {
+  "package": "verl", "since": "0.7", "why": "with mode=async, top_k was not read", "otherwise": "it acts",
+  "source": "verl 0.6.1 verl/workers/rollout/sglang_rollout/async_sglang_server.py:224; 0.5.0 reads it", "first": "0.6",
+  "before": "0.7", "where": ["actor_rollout_ref.rollout.mode=async", "actor_rollout_ref.rollout.name=sglang"],
   "neutral": {"actor_rollout_ref.rollout.top_k": "-1", "actor_rollout_ref.rollout.val_kwargs.top_k": "-1"}},
 "ignore_eos": {
   "package": "verl", "since": "0.9", "why": "ignore_eos was not read", "otherwise": "it acts",
-  "source": "verl 0.8.0 verl/workers/rollout/vllm_rollout/vllm_async_server.py:504; 0.9.1: line 624",
-  "first": "0.7", "before": "0.9", "neutral": {"actor_rollout_ref.rollout.ignore_eos": "False"}},
+  "source": "verl 0.8.0 verl/workers/rollout/vllm_rollout/vllm_async_server.py:504; 0.9.1: line 624", "first": "0.7",
+  "before": "0.9", "neutral": {"actor_rollout_ref.rollout.ignore_eos": "False"}},
 "sampling": {
   "package": "verl", "what": "repetition_penalty, min_p, stop and the like below `rollout`", "since": "0.7",
   "why": "the rollout sampled with it", "otherwise": "not read",
@@ -2518,31 +2512,26 @@ BY_HAND = r"""{
   "package": "verl", "since": "0.6", "why": "apply_chat_template_kwargs was not read", "otherwise": "it acts",
   "source": "verl 0.5.0 verl/utils/dataset/rl_dataset.py has none; 0.6.1: line 302", "before": "0.6",
   "neutral": {"data.apply_chat_template_kwargs.enable_thinking": "True"}},
-"correction_is": {
+"correction": {
   "package": "verl", "what": "rollout_correction without calculate_log_probs", "since": "0.9",
   "why": "without calculate_log_probs, rollout_correction had no log-probs and did nothing", "otherwise": "it acts",
   "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:1610, and 0.6; 0.9.1 trainer/config/rollout/rollout.yaml",
   "first": "0.6", "before": "0.9",
-  "where": ["algorithm.rollout_correction.rollout_is", "!actor_rollout_ref.rollout.calculate_log_probs"],
-  "set": {"actor_rollout_ref.rollout.calculate_log_probs": "False"}},
-"correction_rs": {
-  "package": "verl", "since": "0.9",
-  "why": "without calculate_log_probs, rollout_correction had no log-probs and did nothing", "otherwise": "it acts",
-  "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:1610, and 0.6; 0.9.1 trainer/config/rollout/rollout.yaml",
-  "first": "0.6", "before": "0.9",
-  "where": ["algorithm.rollout_correction.rollout_rs", "!actor_rollout_ref.rollout.calculate_log_probs"],
+  "where": [
+    "algorithm.rollout_correction.rollout_is|algorithm.rollout_correction.rollout_rs",
+    "!actor_rollout_ref.rollout.calculate_log_probs"],
   "set": {"actor_rollout_ref.rollout.calculate_log_probs": "False"}},
 "score_of_model": {
   "package": "verl", "what": "a reward model beside a reward function", "since": "0.7",
-  "why": "the reward model gave the reward, and the function only scored validation",
-  "otherwise": "the function", "nearest": "leaving the function out",
+  "why": "the reward model gave the reward, and the function only scored validation", "otherwise": "the function",
+  "nearest": "leaving the function out",
   "source": "verl 0.6.1 verl/workers/reward_manager/naive.py:50; 0.9.1 reward_loop/reward_loop.py:146", "before": "0.7",
   "where": ["reward_model.enable", "custom_reward_function.path"]},
 "vision_tower": {
   "package": "verl", "since": "0.8", "why": "the vision tower was frozen; freeze_vision_tower is not read today",
   "otherwise": "it trains", "nearest": "a model class of your own that freezes it",
   "source": "verl 0.7.1 verl/workers/fsdp_workers.py:537; 0.9.1 workers/config/actor.py:161 alone", "first": "0.6",
-  "before": "0.8", "neutral": {"actor_rollout_ref.actor.freeze_vision_tower": "False"}},
+  "before": "0.8", "where": ["!megatron"], "neutral": {"actor_rollout_ref.actor.freeze_vision_tower": "False"}},
 "remax": {
   "package": "verl", "what": "ReMax", "since": "0.9", "why": "the trainer sampled ReMax's baseline",
   "otherwise": "an error: no baseline",
@@ -2550,8 +2539,7 @@ BY_HAND = r"""{
   "where": ["algorithm.adv_estimator=remax"], "set": {"trainer.use_v1": "False"}},
 "pf_ppo": {
   "package": "verl", "what": "use_pf_ppo", "since": "0.9",
-  "why": "rows were drawn again together with their advantages",
-  "otherwise": "advantages of other rows",
+  "why": "rows were drawn again together with their advantages", "otherwise": "advantages of other rows",
   "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:227; 0.9.1 ppo/v1/trainer_base.py:1797", "first": "0.4",
   "before": "0.9", "where": ["critic", "algorithm.use_pf_ppo"], "set": {"trainer.use_v1": "False"}},
 "critic_sum": {
@@ -2562,16 +2550,15 @@ BY_HAND = r"""{
   "where": ["critic"]},
 "critic_rows": {
   "package": "verl", "what": "the critic's mini-batch", "since": "0.4",
-  "why": "critic.ppo_mini_batch_size counted rows, not prompts with rollout.n rows each",
-  "otherwise": "prompts", "as_before": "critic.ppo_mini_batch_size / rollout.n",
-  "nearest": "critic.ppo_mini_batch_size / rollout.n",
+  "why": "critic.ppo_mini_batch_size counted rows, not prompts with rollout.n rows each", "otherwise": "prompts",
+  "as_before": "critic.ppo_mini_batch_size / rollout.n", "nearest": "critic.ppo_mini_batch_size / rollout.n",
   "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:647; 0.9.1 ppo/v1/trainer_base.py:1806", "before": "0.4",
   "where": ["critic"], "neutral": {"actor_rollout_ref.rollout.n": "1"}},
 "after_the_end": {
   "package": "verl", "what": "GAE with lam below 1", "since": "0.4",
   "why": "GAE with lam below 1 also counted the critic's value after the end token", "otherwise": "values up to it",
   "source": "verl 0.3.0.post1 verl/workers/critic/dp_critic.py:156; 0.4.0: line 181", "before": "0.4",
-  "where": ["critic", "algorithm.lam", "algorithm.lam!=1"]},
+  "nearest": "algorithm.lam=1", "where": ["critic", "algorithm.lam", "algorithm.lam!=1"]},
 "reward_thread": {
   "package": "verl", "what": "the thread of a reward", "since": "0.7",
   "why": "a reward ran in the main thread; in today's, signal (the timeout of math_verify) raises",
@@ -2599,8 +2586,8 @@ BY_HAND = r"""{
   "where": ["megatron"], "neutral": {"actor_rollout_ref.actor.use_kl_loss": "False"}},
 "megatron_shuffle": {
   "package": "verl", "since": "0.4", "why": "its default under Megatron then", "otherwise": "False, -1",
-  "source": "verl 0.3.0.post1 verl/trainer/config/ppo_megatron_trainer.yaml", "before": "0.4",
-  "where": ["megatron"], "set": {"actor_rollout_ref.actor.shuffle": "True", "trainer.test_freq": "2"}},
+  "source": "verl 0.3.0.post1 verl/trainer/config/ppo_megatron_trainer.yaml", "before": "0.4", "where": ["megatron"],
+  "set": {"actor_rollout_ref.actor.shuffle": "True", "trainer.test_freq": "2"}},
 "megatron_schedule": {
   "package": "verl", "since": "0.5", "why": "its default under Megatron then", "otherwise": "constant",
   "source": "verl 0.4.1 verl/trainer/config/ppo_megatron_trainer.yaml", "first": "0.4", "before": "0.5",
@@ -2608,8 +2595,7 @@ BY_HAND = r"""{
 "megatron_critic": {
   "package": "verl", "since": "0.6", "why": "its default under Megatron then", "otherwise": "constant, 1e-5",
   "source": "verl 0.5.0 verl/trainer/config/critic/megatron_critic.yaml", "first": "0.4", "before": "0.6",
-  "where": ["megatron", "critic"],
-  "set": {"critic.optim.lr_decay_style": "linear", "critic.optim.lr": "1e-6"}},
+  "where": ["megatron", "critic"], "set": {"critic.optim.lr_decay_style": "linear", "critic.optim.lr": "1e-6"}},
 "sft_length": {
   "what": "SFT's length", "since": "0.15",
   "why": "the length was the model's longest, at most 1024: the same if the model has 1024 positions",
@@ -2628,8 +2614,8 @@ BY_HAND = r"""{
 "special_tokens": {
   "since": "0.15",
   "why": "dataset_kwargs other than skip_prepare_dataset did something: today plain texts get all special tokens",
-  "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275", "configs": ["SFTConfig"],
-  "before": "0.15", "when": ["dataset_kwargs"]},
+  "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275", "configs": ["SFTConfig"], "before": "0.15",
+  "when": ["dataset_kwargs"]},
 "reward_texts": {
   "what": "the texts of RewardTrainer", "since": "0.24",
   "why": "plain texts got no end token, and a column prompt was left out",
@@ -2646,28 +2632,27 @@ BY_HAND = r"""{
   "what": "DPO's tokens", "since": "0.29",
   "why": "prompt and answer were tokenized apart, without BOS; each answer, of a chat too, got an end token",
   "otherwise": "together; BOS and end token for plain texts only",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:748; 0.29.1: line 809", "configs": ["DPOConfig"],
-  "before": "0.29", "same_if": "texts are plain, the tokenizer has no BOS, and no token spans prompt and answer"},
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:748; 0.29.1: line 809", "configs": ["DPOConfig"], "before": "0.29",
+  "same_if": "texts are plain, the tokenizer has no BOS, and no token spans prompt and answer"},
 "end_token_of_chat": {
   "since": "0.17",
   "why": "messages got an end token after a chat template that ends otherwise, such as with a line break",
-  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521", "configs": ["SFTConfig"],
-  "first": "0.16", "before": "0.17"},
+  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521", "configs": ["SFTConfig"], "first": "0.16", "before": "0.17"},
 "whole_text": {
   "what": "SFT on prompt and completion", "since": "0.17", "why": "the loss was over prompt and completion",
-  "otherwise": "over the completion, for rows with both columns",
-  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488", "configs": ["SFTConfig"], "before": "0.17",
-  "unless": "DataCollatorForCompletionOnlyLM", "set": {"completion_only_loss": "False"}},
+  "otherwise": "over the completion, for rows with both columns", "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488",
+  "configs": ["SFTConfig"], "before": "0.17", "unless": "DataCollatorForCompletionOnlyLM",
+  "set": {"completion_only_loss": "False"}},
 "vllm_device": {
   "since": "0.16",
   "why": "vLLM had a device of its own; today it shares the training's (vllm_mode colocate) or is a server",
-  "source": "the config of that version, which has vllm_device", "configs": ["GRPOConfig"],
-  "before": "0.16", "when": ["use_vllm"]},
+  "source": "the config of that version, which has vllm_device", "configs": ["GRPOConfig"], "before": "0.16",
+  "when": ["use_vllm"]},
 "distillation_loss": {
   "since": "1.9",
   "why": "with loss_top_k=1, its default, the divergence was over one token and a bucket for all others",
-  "source": "TRL 1.5.0 trl/experimental/distillation/distillation_trainer.py:1263",
-  "configs": ["DistillationConfig"], "before": "1.9", "when": ["loss_top_k"]},
+  "source": "TRL 1.5.0 trl/experimental/distillation/distillation_trainer.py:1263", "configs": ["DistillationConfig"],
+  "before": "1.9", "when": ["loss_top_k"]},
 "dropout_kto": {
   "since": "0.12", "why": "dropout was on", "otherwise": "True",
   "source": "the config of that version, which has no disable_dropout", "configs": ["KTOConfig"], "before": "0.12",
@@ -2847,7 +2832,8 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
             text = break_ * (is_long and not number) + f"{text},{break_}"
         elif call.args or number:
             text = f",{break_}{text}"
-        report.edit(place, place, text, change)
+        start = place - (is_long and not number and kept[:1] == call.keywords[:1] and source.text[place - 1] == " ")
+        report.edit(start, place, text, change)
 
 
 def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
@@ -3821,8 +3807,9 @@ def insert_class(run: TrlRun, call: ast.Call, methods: list, classes: dict[tuple
         classes[key] = f"{name}{number + 1}" if number else name
         above = source.text[: source.start(first)].rpartition("\n")[0] + "\n"
         above = re.sub(r"(?:^[ \t]*#[^\n]*\n)+\Z", "", above, flags=re.M)  # comments on the statement
-        is_apart = indent or source.notebook or any(edit.start == len(above) for edit in report.edits)
-        gap = "" if is_apart else "\n" * (3 - len(above) + len(above.rstrip("\n")))
+        is_apart = source.notebook or any(edit.start == len(above) for edit in report.edits)
+        newlines = 1 if above.rstrip().endswith(":") else 2 if indent else 3
+        gap = "" if is_apart else "\n" * (newlines - len(above) + len(above.rstrip("\n")))
         doc = f"Does what TRL {run.version} did and no setting of {newest('trl')} does; overrides its private methods."
         head = textwrap.indent(f'class {classes[key]}({base}):\n    """{doc}"""\n', indent)
         report.edit(len(above), len(above), gap + head)
@@ -3931,6 +3918,20 @@ class TrlMigration:
         if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
             plan |= self.format_rows(run, given["formatting_func"])
         edit_call(source, call, plan, report)
+        self.restore(run, call, {*given})
+        self.say_differences(run, trainer, call)
+        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
+            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
+                why, end = f"{source.code(node)} is gone", source.span(node)[1]
+                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
+                report.edit(end - len("tokenizer"), end, "processing_class", change)
+        if config in (*SAMPLING, "OnlineDPOConfig"):
+            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
+            mend_rewards(source, rewards if run.before("0.18") else None, report)
+
+    def restore(self, run: TrlRun, call: ast.Call, given: set[str]) -> None:
+        """Add a class that does what no setting restores; `given`: names of the trainer's arguments."""
+        source, report = self.source, self.report
         takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
         field = run.value("dataset_text_field") or UNKNOWN
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
@@ -3945,18 +3946,16 @@ class TrlMigration:
             nearest = f"your number for the {limit} of the class{also}"
             report.refuse(source.place(call), "max_prompt_length", why, nearest)
         if methods := ([rows] if rows else []) + old_methods(run):
-            insert_class(run, call, methods, self.classes, report)
+            own = {method for _, _, names in self.replaced() for method in names}
+            kept = [x for x in methods if not own & {*re.findall(r"^    (?:def )?(\w+)(?:\(| = )", x[0], re.M)}]
+            for _, row in [x for x in methods if x not in kept]:
+                report.refuse(
+                    source.place(call), row.name, f"{row.why}; the script's own method stays", "the same in that method"
+                )
+            if kept:
+                insert_class(run, call, kept, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
-        self.say_differences(run, trainer, call)
-        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
-            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
-                why, end = f"{source.code(node)} is gone", source.span(node)[1]
-                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
-                report.edit(end - len("tokenizer"), end, "processing_class", change)
-        if config in (*SAMPLING, "OnlineDPOConfig"):
-            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
-            mend_rewards(source, rewards if run.before("0.18") else None, report)
 
     def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument], made) -> tuple[dict, dict, dict]:
         """({argument: its change}, {argument: the config's new setting}, {setting: value that overrode the config})."""
@@ -4124,15 +4123,19 @@ class TrlMigration:
             is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 report.refuse(source.place(node), shown, why, f"a call {shown}(…) in the script")
-        trainers = trainer_names(source)
-        replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
-        for name in [name for name in trainers if name in source.definitions]:
-            methods = [x.name for x in source.definitions[name].body if isinstance(x, DEFS)]
-            if methods := ", ".join(method for method in methods if method != "__init__"):
-                replaced.append((source.definitions[name], name, methods))
-        for node, name, methods in [place for place in replaced if place[1] in trainers]:
-            why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
-            report.refuse(source.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
+        for node, name, methods in self.replaced():
+            why = f"written for the {trainer_names(source)[name]} of {self.version}, whose methods it replaces"
+            nearest = "a comparison with the methods of today's"
+            report.refuse(source.place(node), f"{name}.{', '.join(methods)}", why, nearest)
+
+    def replaced(self) -> list[tuple[ast.AST, str, list[str]]]:
+        """(Place, trainer or class derived from one, methods) where the script replaces methods of a trainer."""
+        source, trainers = self.source, trainer_names(self.source)
+        places = [(x, source.name_of(x.value), [name]) for x, name in source.stores if name]
+        for name, definition in [(x, source.definitions[x]) for x in trainers if x in source.definitions]:
+            methods = [x.name for x in definition.body if isinstance(x, DEFS) and x.name != "__init__"]
+            places += [(definition, name, methods)] if methods else []
+        return [place for place in places if place[1] in trainers]
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
@@ -4286,7 +4289,8 @@ class VerlMigration:
         for word in job.words:
             is_unsure = word.in_branch or self.given.get(word.key, word).value != word.value
             self.given[word.key] = replace(word, value=IN_BRANCH, literal=None) if is_unsure else word
-        self.engine = known_names("megatron" if "ppo_megatron_trainer" in job.text else "dp")
+        self.is_megatron = bool(re.search(r"ppo_megatron|model_engine(=|: )megatron", job.text))
+        self.engine = known_names("megatron" if self.is_megatron else "dp")
         self.known = known_names("dp") | known_names("megatron")
 
     def before(self, version: str) -> bool:
@@ -4392,15 +4396,20 @@ class VerlMigration:
     def neutral(self, word: Word) -> dict[str, Change] | None:
         """The change of a setting that the old version did not read: to a value that does nothing; None for others.
 
-        A setting that acted then and does nothing today (its rule has "nearest") is refused.
+        Refused are a setting that acted then and does nothing today (its rule has "nearest"), and one whose rule
+        depends on a value that is not known here.
         """
         for rule, entry in self.rules():
             target, _, value = entry.get("neutral", {}).get(word.key, "").rpartition("=")
             if not value or is_equal(word.plain, value):
                 continue
-            if "nearest" not in entry:
-                return {word.key: by_hand(target or word.key, value, rule)}
-            self.refuse(word, f"{word.key}={word.value}", entry["why"], entry["nearest"])
+            target, nearest = target or word.key, entry.get("nearest")
+            for condition in entry.get("where", ()):
+                if re.search("[$`]", self.text(re.search(r"[\w.]+", condition)[0])):
+                    nearest = nearest or f"{target}={value} if {condition}"
+            if not nearest:
+                return {word.key: by_hand(target, value if target in self.engine else None, rule)}
+            self.refuse(word, f"{word.key}={word.value}", entry["why"], nearest)
             return {}
         return None
 
@@ -4409,10 +4418,12 @@ class VerlMigration:
         return [(r, e) for r, e in rules_of("verl", self.version) if all(map(self.holds, e.get("where", ())))]
 
     def holds(self, condition: str) -> bool:
-        """Whether a condition holds: a part of the run, KEY (given and on), !KEY, KEY=VALUE or KEY!=VALUE."""
+        """Whether a condition holds: a part of the run, KEY (given and on), !KEY, KEY=VALUE, KEY!=VALUE or KEY|KEY."""
+        if "|" in condition:
+            return any(map(self.holds, condition.split("|")))
         has_reference = self.before("0.4") or self.is_on("algorithm.use_kl_in_reward")
         has_reference = has_reference or self.is_on(f"{ACTOR}.use_kl_loss")
-        parts = {"critic": self.has_critic, "reference": has_reference, "megatron": "ppo_megatron" in self.job.text}
+        parts = {"critic": self.has_critic, "reference": has_reference, "megatron": self.is_megatron}
         is_not, name, sign, value = re.fullmatch(r"(!?)([\w.]+)(!?=|)(.*)", condition).groups()
         is_so = is_equal(self.text(name), value) if sign else parts.get(name, self.is_on(name))
         return is_so != (bool(is_not) or sign == "!=")
@@ -4511,7 +4522,7 @@ class VerlMigration:
         for key, history in changes("verl")["keys"].items():
             if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
                 continue
-            is_packed = key.endswith(".use_remove_padding") and "ppo_megatron" in self.job.text  # whatever it says
+            is_packed = key.endswith(".use_remove_padding") and self.is_megatron  # whatever it says
             old, new = value_at(history, self.version), value_at(history, newest("verl"))
             is_out = is_packed or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS)
             if is_out or old is ABSENT or new is ABSENT:
@@ -5025,7 +5036,7 @@ def say_result(file: str, result: dict, out: str | None) -> None:
     version = f"{package}=={result['version']} ({result['found']}) to {package}=={newest(package)}"
     condition = f"; the same run if {', and '.join(report.conditions)}" if report.conditions else ""
     tell(f"{file}: {version}, {len(rows)} changes{condition}")
-    if package == "trl" and "GRPOConfig(" in result["text"]:
+    if package == "trl" and "GRPOConfig(" in result["text"] and not report.impossible:
         tell(f"tested with GRPO scripts: one step in TRL {TESTED} and, migrated, today: same prompts, sampling,")
         tell("optimizer, loss (within 1e-5) and gradient (within 1e-4)")
     for note in report.notes:

@@ -84,27 +84,27 @@ could not be measured.
 #     3148-3207  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
 #     3210-3222  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     3225-3237  paired tests        Intervals, paired tests, pass@k
-#     3240-3277  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3280-3565  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     3568-3597  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
-#     3600-3610  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     3613-3830  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3833-3835  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     3838-3871  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3874-3989  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     3992-4092  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     4095-4461  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     4464-4535  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
-#     4538-4646  graded again        Compute an evaluation's scores again from its stored completions
-#     4649-4920  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4923-5188  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     5191-5315  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     5318-5454  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5457-5705  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5708-5953  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5956-6247  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     6250-6523  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6526-6626  command             The command line
+#     3240-3276  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3279-3602  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     3605-3634  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
+#     3637-3647  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     3650-3867  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3870-3872  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     3875-3908  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3911-4026  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     4029-4131  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     4134-4500  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     4503-4575  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
+#     4578-4686  graded again        Compute an evaluation's scores again from its stored completions
+#     4689-4961  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4964-5229  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     5232-5356  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     5359-5495  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5498-5746  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5749-5994  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5997-6288  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     6291-6564  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6567-6667  command             The command line
 
 import argparse
 import ast
@@ -3227,9 +3227,9 @@ def saved_settings(folder: Path) -> dict:
 
 def other_scale(before: list[float], after: list[float]) -> bool:
     """Whether one side seems to have shares and the other percent, or one 0 and 1 and the other -1 and 1."""
-    low, high = sorted(({*before}, {*after}), key=lambda values: max(map(abs, values)))
-    signed = any(-1 in x <= {-1, 1} and 0 in y <= {0, 1} for x, y in ((low, high), (high, low)))
-    return signed or max(map(abs, low)) <= 1 < 10 < max(high)
+    low, high = sorted((before, after), key=lambda values: max(map(abs, values)))
+    signed = any(-1 in x and {*x} <= {-1, 1} and 0 in y and {*y} <= {0, 1} for x, y in ((low, high), (high, low)))
+    return signed or (0 < max(map(abs, low)) <= 1 < statistics.fmean(high) and 10 < max(high) <= 100)
 
 
 def ends_of(higher_is_better: bool | None) -> tuple[str, str]:
@@ -3240,7 +3240,6 @@ def ends_of(higher_is_better: bool | None) -> tuple[str, str]:
 # ----------------------------------------------------- evaluation results (src/parts/evaluating/evaluation_results.py)
 
 OTHER_SCALE = "the two sides have scores on different scales, such as shares and percent, or 0 to 1 and -1 to 1"
-
 REPEATED = re.compile(r"[0-9a-f]{16}\.\d+")  # the key of a row that repeats an earlier one
 
 
@@ -3297,12 +3296,17 @@ COLUMNS = {  # names of columns, the best first
     "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
-DRAW = r"(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k)(_?(id|idx|index|no))?"
-GROUP = (
-    "(passage|document|context|conversation|dialog|dialogue|thread|cluster|group|family|problem|question)(_?(id|name))?"
+DRAW = (
+    "(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k|worker|judge|rater|grader"
+    "|annotator|turn|template|lang(uage)?)(_?(id|idx|index|no))?"
 )
-LOWER = r"(?<![a-z])(wer|cer|ter|ppl|r?mse|mae|ece|brier|perplex|loss|error|toxic|hallucin|harm|refus|latency|cost)"
-NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time)(?![a-z])"
+GROUP = "(conversation|dialog|dialogue|thread|cluster|problem|question)(_?(id|name))?"
+LOWER = (
+    r"(?<![a-z])((wer|cer|ter|ppl|r?mse|mae|ece|brier(_score)?|perplexity|loss|errors?|latency|costs?)(?![a-z])"
+    "|toxic|hallucin|harm(?!less|on))"
+)
+HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # error_free, num_correct
+NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
     r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
@@ -3315,11 +3319,16 @@ VERDICTS = {
 CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
 
 
+def column_name(name) -> str:
+    """A name in lower case with underscores."""
+    return re.sub("[ -]", "_", str(name).lower())
+
+
 def flat(row: dict, place: str = "") -> dict:
-    """A row without nesting, its dotted names in lower case with underscores."""
+    """A row without nesting, with dotted names."""
     columns = {}
     for name, x in row.items():
-        full = place + re.sub("[ -]", "_", str(name).lower())
+        full = place + column_name(name)
         columns |= flat(x, f"{full}.") if isinstance(x, dict) and x else {full: x}
     return {name: x for name, x in columns.items() if name}  # pandas's index has none
 
@@ -3382,10 +3391,11 @@ def named_rows(value: dict) -> list[dict]:
     """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
     parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
     tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
-    columns = columns_of(next(iter(tables.values()))[0]) if len(tables) > 1 else {}
-    if asks := columns.get("prompt") or columns.get("key"):
-        asked = [{str(row.get(asks)) for row in rows} for rows in tables.values()]
-        name = "model" if all(2 * len(x & asked[0]) > len(x | asked[0]) for x in asked) else "subject"
+    names = {(columns["key"], columns["prompt"]) for columns in (columns_of(rows[0]) for rows in tables.values())}
+    metrics = {(*score_columns(rows),) for rows in tables.values()}
+    if len(tables) > 1 and len(names) == len(metrics) == 1 and names != {("", "")}:  # no summaries
+        same = "model" if len(tables) < min(21, *map(len, tables.values())) else "item_id"
+        name = same if have_same_rows([*tables.values()]) else "subject"
         return [{name: key} | row for key, rows in tables.items() for row in rows]
     rows = [{"id": key} | row for key, part in parts.items() for row in part]
     return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
@@ -3403,6 +3413,16 @@ def tables_in(value) -> Iterator[list[dict]]:
             yield rows
 
 
+def have_same_rows(tables: list[list[dict]]) -> bool:
+    """Whether the flat rows of tables are of the same items, by their prompts or ids; True for rows without either."""
+    columns = columns_of(tables[0][0])
+    for name in filter(None, (columns["prompt"], columns["key"])):
+        first, *others = ({str(row.get(name)) for row in rows} for rows in tables)
+        if len(first) ** 2 >= len(tables[0]):  # few are instructions that several rows share
+            return all(2 * len(x & first) > len(x | first) for x in others)
+    return True
+
+
 def fits(finer: list[str], coarser: list[str]) -> bool:
     """Whether each value of a column has one value of another."""
     return len({*zip(finer, coarser, strict=True)}) == len({*finer})
@@ -3417,33 +3437,48 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
-    counts, has_golds = Counter(asked), {*golds} != {"None"}
+    counts, has_golds = Counter(asked), len({*golds}) > 1
     many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
-    draws = len({*ids}) == len(rows) > 1.2 * len(counts) and (many or has_golds) and fits(asked, golds)
-    alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
-    paraphrases = fits(asked, ids) and alike and len(rows) <= len({*ids}) ** 2
-    is_explicit = columns["key"].endswith("item_id")
-    if columns["key"] and len({*ids}) > 1 and (is_explicit or paraphrases or (fits(ids, asked) and not draws)):
+    are_repeated = has_golds or (many and min(counts.values()) > 1)
+    are_draws = len({*ids}) == len(rows) > 1.2 * len(counts) and are_repeated and fits(asked, golds)
+    are_alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
+    are_paraphrases = fits(asked, ids) and are_alike and len(rows) <= len({*ids}) ** 2
+    are_items = columns["key"].endswith("item_id") or are_paraphrases or (fits(ids, asked) and not are_draws)
+    if columns["key"] and len({*ids}) > 1 and are_items:
         return ids
     names_rows = len(counts) > 1 and (many or len({*counts.values()}) == 1 or min(counts.values()) > 1)
     return asked if names_rows else [*map(str, range(len(rows)))]
 
 
+def may_name_items(name: str, rows: list[dict], columns: dict[str, str]) -> bool:
+    """Whether a column that is coarser than the keys of flat rows may name their items, rather than a category."""
+    values, parts, golds = ([str(row.get(x)) for row in rows] for x in (name, columns["part"], columns["gold"]))
+    counts = Counter(values)
+    number, most, is_even = len(counts), max(counts.values()), len({*counts.values()}) == 1
+    if name == columns["prompt"]:
+        return is_even and number > 3 and fits(values, golds)
+    if name == columns["key"] and columns["part"] and not fits(values, parts):
+        return False  # ids that begin anew in each part
+    fewest = most + 1 if columns["key"] or columns["prompt"] else min(9, most)
+    return bool(re.fullmatch(GROUP, name.rpartition(".")[2])) or (is_even and number >= fewest)
+
+
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}."""
-    groups, doubts, unnamed = {}, {}, not columns["key"] and not columns["prompt"]
+    groups, doubts = {}, {}
     others = {*scores, "filter", *(columns[x] for x in ("model", "part", "gold", "completion", "finish"))}
     for name in sorted(rows[0].keys() - others):
-        values, end = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
-        counts, number = {*Counter(values).values()}, len({*values})
-        even = len(counts) == 1 and (unnamed or name == columns["prompt"] or number > min(9, *counts))
-        if not 1 < number < len(rows) or re.fullmatch(DRAW, end):
+        values = [str(row.get(name)) for row in rows]
+        number, counts = len({*values}), Counter(values).values()
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
             continue
-        if fits(keys, values) and number < 0.8 * len({*keys}) and (even or re.fullmatch(GROUP, end)):
+        if fits(keys, values) and number < 0.8 * len({*keys}) and may_name_items(name, rows, columns):
             groups[name] = number
-        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}) and number <= 20:
-            means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))})"
-            doubts["Whether the rows are of one model"] = f"{means}; if it names models, rename it to model"
+        elif number > 20 or max(counts) > 1.1 * min(counts) or re.fullmatch(ID, name):
+            continue
+        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}):
+            means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
+            doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
     name = max(groups, key=groups.get, default="")
     if name and not columns["key"].endswith("item_id"):
         text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
@@ -3479,9 +3514,10 @@ class OtherResults:
     def higher_is_better(self, metric: str) -> bool | None:
         """Whether higher values of a metric are better: as lm-eval's file says or, without one, by its name."""
         name = metric.partition(",")[0]
-        said = {x.get(f"higher_is_better.{self.task.lower()}.{name}") for x in self.stated.values()}
-        is_low = False in said or (True not in said and re.search(LOWER, name))
-        return None if re.search(NEITHER, name) else not is_low
+        said = {x.get(f"higher_is_better.{column_name(self.task)}.{name}") for x in self.stated.values()} - {None}
+        if said or re.search(HIGHER, name):
+            return said != {False}
+        return None if re.search(NEITHER, name) else not re.search(LOWER, name)
 
 
 def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
@@ -3500,8 +3536,9 @@ def by_model(rows: list[dict]) -> dict[str, list[dict]]:
     column, models = columns_of(rows[0])["model"], {}
     for row in rows:
         models.setdefault(str(row.get(column)), []).append(row)
-    most = max(20, len(rows) // 2 if "model" in column else 0)
-    return models if column and 2 <= len(models) <= most else {"": rows}
+    is_model = re.match("model", column)  # other words may be of the items, as may nested names
+    are_few = 2 <= len(models) <= max(20, len(rows) // 2 if is_model else 0)
+    return models if column and are_few and (is_model or have_same_rows([*models.values()])) else {"": rows}
 
 
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:
@@ -4011,8 +4048,9 @@ def t_inside(t: float, df: int) -> float:
     """
     angle = math.atan(t / math.sqrt(df))
     term = total = 1.0 if df % 2 == 0 else math.cos(angle)
+    square = math.cos(angle) ** 2
     for k in range(2 + df % 2, df - 1, 2):
-        term *= (k - 1) / k * math.cos(angle) ** 2
+        term *= (k - 1) / k * square
         total += term
     if df % 2 == 0:
         return math.sin(angle) * total
@@ -4026,15 +4064,16 @@ def mean_test(values: list) -> dict:
     >>> [round(x, 4) for x in (figures["value"], *figures["ci95"], figures["p"])]
     [3.0, -0.4375, 6.4375, 0.0689]
     """
-    n, mean = len(values), float(sum(values) / len(values))
+    values, n = [*map(float, values)], len(values)
+    mean = math.fsum(values) / n
     if len({*values}) < 2:
         return {"value": mean, "ci95": None, "p": None}
-    error = math.sqrt(math.fsum((float(x) - mean) ** 2 for x in values) / (n - 1) / n)
+    error = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (n - 1) / n)
     low, high = 0.0, 1e4  # of the quantile of 97.5 %
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if t_inside(middle, n - 1) < 0.95 else (low, middle)
-    p = 1.0 - t_inside(abs(mean) / error, n - 1)
+    p = max(0.0, 1.0 - t_inside(abs(mean) / error, n - 1))
     return {"value": mean, "ci95": [mean - high * error, mean + high * error], "p": p}
 
 
@@ -4470,14 +4509,15 @@ COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
     """(File, dotted name, figure) that states a metric: the least nested one; None without one or with several."""
-    own, places = results.model.lower() or results.file.stem.lower(), {}
+    own, places = column_name(results.model or results.file.stem), {}
     names = {metric, metric.rpartition(".")[2], *(SAME if metric == results.metrics[0] else [])}
     for file, figures in results.stated.items():
         for name, x in figures.items():
-            place, last = f"{file.stem.lower()}.{name}", name.rpartition(".")[2].removeprefix(f"{own}_")
-            is_own = (file == results.file and not results.model) or results.siblings < 2 or own in place
+            place, last = column_name(f"{file.stem}.{name}"), name.rpartition(".")[2].removeprefix(f"{own}_")
+            is_own = (file == results.file and not results.model) or results.siblings < 2
+            is_own = is_own or re.search(rf"(?<![a-z0-9]){re.escape(own)}(?![a-z0-9])", place)
             if results.task != "samples":  # lm-eval has one file of figures for all tasks
-                is_own = f".{results.task.lower()}." in place
+                is_own = f".{column_name(results.task)}." in place
             is_count = isinstance(x, int) and x > 1 and last in ("correct", "right", "passed", "solved")
             if is_own and is_number(x) and not is_count and re.sub(AROUND, "", last) in names:
                 places.setdefault(name.count("."), []).append((file, name, x))
@@ -4908,15 +4948,16 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
 
 def paired_difference(pairs: list[tuple]) -> dict:
     """The test of a difference on common rows: exact McNemar for 0 and 1, a sign test for one size, else a paired t."""
-    up, down, n = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs), len(pairs)
+    changes, n = [round(b - a, 12) for a, b in pairs], len(pairs)  # 0.1 + 0.2 is 0.3
+    up, down = sum(x > 0 for x in changes), sum(x < 0 for x in changes)
     figures = {"difference": float(sum(b - a for a, b in pairs) / n), "rows": n, "better": up, "worse": down}
     if {x for pair in pairs for x in pair} <= {0, 1}:
         return figures | {"test": "exact McNemar", "p": exact_p(up, down), "ci95": difference_interval(up, down, n)}
-    if len(sizes := {abs(b - a) for a, b in pairs} - {0}) == 1:
+    if len(sizes := {*map(abs, changes)} - {0}) == 1:
         size = float(sizes.pop())
         ends = [size * end for end in difference_interval(up, down, n)]
         return figures | {"test": "exact sign", "p": exact_p(up, down), "ci95": ends}
-    tested = mean_test([b - a for a, b in pairs])
+    tested = mean_test(changes)
     return figures | {"test": "paired t", "p": tested["p"], "ci95": tested["ci95"]}
 
 

@@ -40,28 +40,28 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #       384-458  extracts            Extract from a Python file what some of its names need
 #       461-472  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #       475-663  paired tests        Intervals, paired tests, pass@k
-#       666-736  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       739-882  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
-#      885-1191  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1194-1490  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1493-1694  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1697-2069  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2072-2320  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     2323-2655  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2658-2904  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2907-2959  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2962-3120  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     3123-3392  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3395-3709  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3712-3929  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3932-4233  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4236-4404  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4407-4494  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4497-4653  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4656-5158  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     5161-5262  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     5265-6353  page                The page
-#     6356-6413  command             The command line
+#       666-740  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       743-886  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
+#      889-1195  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1198-1494  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1497-1698  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1701-2073  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2076-2324  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     2327-2659  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2662-2908  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2911-2963  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2966-3124  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     3127-3396  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3399-3713  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3716-3933  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3936-4237  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4240-4408  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4411-4498  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4501-4657  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4660-5162  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     5165-5266  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     5269-6357  page                The page
+#     6360-6417  command             The command line
 
 import argparse
 import ast
@@ -580,14 +580,14 @@ def swapped_p(sides: tuple[Values, Values], columns: list[list[float]], observed
     """
     table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, 4]
     change, sums, far = table[:, 2:] - table[:, :2], table.sum(axis=0), 0
-    change = change[change.any(axis=1)]
+    change, least = change[change.any(axis=1)], abs(observed) * (1 - 1e-9) - 1e-14 * abs(table).max()
     few, n = 2 ** len(change) <= samples, len(change)
     count = 2**n if few else samples
     for ways in np.array_split(np.arange(count), 1 + count * n // 2**22):
-        moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n))) @ change
+        moved = (ways[:, None] >> np.arange(n) & 1 if few else rng.integers(0, 2, (len(ways), n), np.int8)) @ change
         with np.errstate(all="ignore"):  # nan counts as far
             one, two = (sides[i].of(x[:, 0] / x[:, 1]) for i, x in enumerate((sums[:2] + moved, sums[2:] - moved)))
-            far += int((~(abs(two - one) < abs(observed) * (1 - 1e-9))).sum())
+            far += int((~(abs(two - one) < least)).sum())
     return far / count if few else (far + 1) / (count + 1)
 
 
@@ -633,9 +633,9 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
 
 def other_scale(before: list[float], after: list[float]) -> bool:
     """Whether one side seems to have shares and the other percent, or one 0 and 1 and the other -1 and 1."""
-    low, high = sorted(({*before}, {*after}), key=lambda values: max(map(abs, values)))
-    signed = any(-1 in x <= {-1, 1} and 0 in y <= {0, 1} for x, y in ((low, high), (high, low)))
-    return signed or max(map(abs, low)) <= 1 < 10 < max(high)
+    low, high = sorted((before, after), key=lambda values: max(map(abs, values)))
+    signed = any(-1 in x and {*x} <= {-1, 1} and 0 in y and {*y} <= {0, 1} for x, y in ((low, high), (high, low)))
+    return signed or (0 < max(map(abs, low)) <= 1 < statistics.fmean(high) and 10 < max(high) <= 100)
 
 
 def ends_of(higher_is_better: bool | None) -> tuple[str, str]:
@@ -671,8 +671,11 @@ ASKING = (
     *("max_new_tokens", "stop", "max_length", "max_turns", "tool_format", "precision"),
 )
 OTHER_SCALE = "the two sides have scores on different scales, such as shares and percent, or 0 to 1 and -1 to 1"
-
 REPEATED = re.compile(r"[0-9a-f]{16}\.\d+")  # the key of a row that repeats an earlier one
+
+
+def count_repeated(keys: list[str]) -> int:
+    return sum(REPEATED.fullmatch(key) is not None for key in keys)
 
 
 def read_report(path: str) -> dict:
@@ -708,7 +711,7 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
         alone = len({*a["keys"]} ^ {*b["keys"]})
         if alone:
             say(f"warning: {task}: {alone} rows are in only one of the runs and left out")
-        if again := sum(map(bool, map(REPEATED.fullmatch, a["keys"]))):
+        if again := count_repeated(a["keys"]):
             say(f"warning: {task}: {again} rows repeat another one, are not independent of it, and are left out")
         for name in [name for name in a["values"] if name in b["values"]]:
             one, two = (pick_values(run["values"][name], [p[side] for p in pairs]) for side, run in enumerate((a, b)))
@@ -717,7 +720,8 @@ def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
             if test := compare_values(one, two, samples, seed):
                 scores = ([x for x in values.top if x is not None] for values in (one, two))
                 doubts = dict.fromkeys([*a.get("doubts", ()), *b.get("doubts", ())])
-                doubts |= {OTHER_SCALE: None} if not one.bottom and other_scale(*scores) else {}
+                is_count = one.bottom or one.higher_is_better is None
+                doubts |= {OTHER_SCALE: None} if not is_count and other_scale(*scores) else {}
                 words = verdict_of(f"{task} {name}", test, one.higher_is_better, doubts)
                 results.setdefault(task, {})[name] = {**test, "verdict": words}
     return results

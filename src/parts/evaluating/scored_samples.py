@@ -32,7 +32,7 @@ DRAW = (
     "(sample|draw|seed|epoch|run|trial|rep(eat|lica|etition)?|attempt|rollout|generation|n|k|worker|judge|rater|grader"
     "|annotator|turn|template|lang(uage)?)(_?(id|idx|index|no))?"
 )
-GROUP = "(passage|document|context|conversation|dialog|dialogue|thread|cluster|problem|question)(_?(id|name))?"
+GROUP = "(conversation|dialog|dialogue|thread|cluster|problem|question)(_?(id|name))?"
 LOWER = (
     r"(?<![a-z])((wer|cer|ter|ppl|r?mse|mae|ece|brier(_score)?|perplexity|loss|errors?|latency|costs?)(?![a-z])"
     "|toxic|hallucin|harm(?!less|on))"
