@@ -1600,6 +1600,11 @@ def scatter(n: int) -> float:
 
 NO_LOGS = {  # file: (text, what the error names)
     "contest.csv": (table(round=lambda n: n // 4, id=int, points=scatter, length=int), ""),
+    "league.csv": (table(round=int, points=lambda n: 2 * n, rank=lambda n: n % 4), ""),
+    "bench.csv": (table(iteration=int, score=scatter, time=scatter), ""),
+    "boosting.csv": (table(iter=int, train_score=scatter, oob_improve=scatter), ""),
+    "returns.csv": (table(iteration=int, volatility=scatter, **{"return": scatter}), ""),
+    "cycles.csv": (table(cycle=int, score=scatter, tokens=int), ""),
     "grades.csv": (table(row=int, score=scatter, length=int), ""),
     "exam.csv": (table(student=int, test_score=scatter, points=scatter), ""),
     "items.jsonl": (objects(id=int, score=scatter, tokens=int, correct=lambda n: n % 2 == 0), ""),
