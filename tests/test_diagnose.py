@@ -1580,6 +1580,7 @@ def test_names_of_a_self_written_log_are_read_by_their_words(file, names, kind, 
     length = names.split()[3]
     assert run.series.get("length") == (None if length == "-" or length.startswith("num") else run.columns[length])
     assert f"{names.split()[1]} as reward" in run.remarks[0]
+    assert ("was read as per cent" in run.remarks[0]) == ("pct" in names)
     data = judged(tmp_path)
     assert [data["verdict"], *(cause["cause"] for cause in data["causes"])][-1] == kind
 
