@@ -490,6 +490,7 @@ def test_an_exit_within_a_loop_of_the_tests_does_not_pay(sandbox):
     code, tests = "import os\ndef f(x):\n    return x if x < 9 else {}", "for n in range(90):\n    assert f(n) == n"
     exits, wrong = (sandbox.run_code(code.format(end), tests).fraction for end in ("os._exit(0)", "None"))
     assert (exits, wrong) == (0, 0.1)
+    assert sandbox.run_code(code.format("None"), tests, stop_at_first_failure=True).fraction == 0
 
 
 @pytest.mark.parametrize(

@@ -320,10 +320,11 @@ def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
         end = report.get("problem") or words.get(end, end)
         results.append({"test": len(results), "passed": False, "detail": end})
         total = max(total + 1, plan.least)
-        if total > plan.least:  # the tests have a loop: how many would follow is unknown, and exiting must not pay
-            answer["passed"] = 0
     elif limits["stops"]:
         total = max(total, plan.least)
+    is_cut = end or (limits["stops"] and answer["passed"] < total)
+    if is_cut and total > plan.least:  # a loop: how many tests would follow is unknown, and exiting must not pay
+        answer["passed"] = 0
     detail = end or next((result["detail"] for result in results if not result["passed"]), "")
     status = "ok" if answer["passed"] == total else status_of(detail)
     if answer["unfit"] and status != "ok" and not end:
