@@ -1580,6 +1580,7 @@ def test_names_of_a_self_written_log_are_read_by_their_words(file, names, kind, 
     length = names.split()[3]
     assert run.series.get("length") == (None if length == "-" or length.startswith("num") else run.columns[length])
     assert f"{names.split()[1]} as reward" in run.remarks[0]
+    assert ("was read as per cent" in run.remarks[0]) == ("pct" in names)
     data = judged(tmp_path)
     assert [data["verdict"], *(cause["cause"] for cause in data["causes"])][-1] == kind
 
@@ -1600,6 +1601,11 @@ def scatter(n: int) -> float:
 
 NO_LOGS = {  # file: (text, what the error names)
     "contest.csv": (table(round=lambda n: n // 4, id=int, points=scatter, length=int), ""),
+    "league.csv": (table(round=int, points=lambda n: 2 * n, rank=lambda n: n % 4), ""),
+    "bench.csv": (table(iteration=int, score=scatter, time=scatter), ""),
+    "boosting.csv": (table(iter=int, train_score=scatter, oob_improve=scatter), ""),
+    "returns.csv": (table(iteration=int, volatility=scatter, **{"return": scatter}), ""),
+    "cycles.csv": (table(cycle=int, score=scatter, tokens=int), ""),
     "grades.csv": (table(row=int, score=scatter, length=int), ""),
     "exam.csv": (table(student=int, test_score=scatter, points=scatter), ""),
     "items.jsonl": (objects(id=int, score=scatter, tokens=int, correct=lambda n: n % 2 == 0), ""),

@@ -1127,6 +1127,7 @@ BAD = [  # flags, what the message holds
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
     (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),
+    (["--task", "code", "--memory_mb", "0.5", *OUT], "got memory_mb 0.5; expected numbers above 0"),
     (["--task", "passes_tests", "--memory_mb", "2 apples", *OUT], "got memory_mb 2 apples; expected numbers above 0"),
     (["--task", "passes_tests", "--signature", "f(completions, a, timeout='x')", *OUT], "got timeout_s x; expected"),
     (["--task", "qa", "--per", "call", *OUT], "got --per with qa; expected it with code or passes_tests"),

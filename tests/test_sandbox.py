@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import types
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import product
@@ -474,6 +475,24 @@ def test_a_program_that_ends_costs_one_test_where_each_is_alone(sandbox, tests, 
         assert [sandbox.run_code(wide, tests, each_alone=alone, **limits).passed for alone in (False, True)] == [2, 4]
 
 
+def test_each_alone_a_program_cannot_hold_up_the_caller_or_leave_the_judging(sandbox):
+    hangs = sandbox.run_code("while True: pass", [([n], n) for n in range(40)], timeout_s=0.1, each_alone=True)
+    assert (hangs.passed, hangs.total, hangs.status, len(hangs.results)) == (0, 40, "timeout", 10)
+    unfit, wrong = "assert f(1) == f(2)", "assert isinstance(f(3), int)"  # the first alone judges no object
+    code = "class C: pass\ndef f(x):\n    return C()"
+    verdicts = [sandbox.run_code(code, tests, each_alone=True) for tests in ([unfit, wrong], [unfit, unfit])]
+    assert [verdict.usable for verdict in verdicts] == [True, False]
+    asserts = ["import math", f"assert math.isqrt(f(0x{'f' * 5000})) > 0", "assert math.gcd(f(2), 4) == 2"]
+    assert sandbox.run_code("def f(x):\n    return x", asserts, each_alone=True).all_passed
+
+
+def test_an_exit_within_a_loop_of_the_tests_does_not_pay(sandbox):
+    code, tests = "import os\ndef f(x):\n    return x if x < 9 else {}", "for n in range(90):\n    assert f(n) == n"
+    exits, wrong = (sandbox.run_code(code.format(end), tests).fraction for end in ("os._exit(0)", "None"))
+    assert (exits, wrong) == (0, 0.1)
+    assert sandbox.run_code(code.format("None"), tests, stop_at_first_failure=True).fraction == 0
+
+
 @pytest.mark.parametrize(
     ("code", "passed"),
     [
@@ -482,16 +501,23 @@ def test_a_program_that_ends_costs_one_test_where_each_is_alone(sandbox, tests, 
             1,
         ),
         ("class Solution:\n    def g(self, x):\n        return self.h(x)\n    def h(self, x):\n        return x", 1),
+        ("def g(x):\n    return 0\ndef h(x):\n    return '\\d' and x", 1),
+        ("def g(x):\n    return h(x) if x < 0 else x\ndef h(x):\n    return g(x)", 1),
         ("x = 1", 0),
         ("def g(", 0),
+        ("def g(x):\n    return x" + "+x" * 45_000, 0),
     ],
 )
-def test_pairs_without_a_function_call_the_one_that_no_other_uses(sandbox, code, passed):
-    verdict = sandbox.run_code(code, [([1], 1)])
+def test_pairs_without_a_function_call_the_last_that_no_other_uses(sandbox, code, passed):
+    with warnings.catch_warnings(action="error"):
+        verdict = sandbox.run_code(code, [([1], 1)])
     assert verdict.passed == passed and verdict.usable
 
 
-@pytest.mark.parametrize("code", ["def back(text):\n    return text[::-1]", "print(input()[::-1])"])
+TEXTS = ("def back(input):\n    print(1)\n    return input[::-1]", "print(input()[::-1])")
+
+
+@pytest.mark.parametrize("code", [*TEXTS, "def back():\n    print(open(0).readline().strip()[::-1])\nback()"])
 def test_pairs_of_texts_feed_a_script_or_call_a_function(sandbox, code):
     assert sandbox.run_code(code, [["abc", "cba"], ["de", "ed"], ["fg", "fg"]]).passed == 2
 
@@ -502,7 +528,7 @@ def test_tests_that_cannot_be_used_are_the_callers_error_and_one_bad_row_of_many
         with pytest.raises(sandbox.BadTests):
             sandbox.run_code(code, tests, entry_point="f")
     with pytest.raises(sandbox.BadTests, match="no function to call"):
-        sandbox.run_code(f"{code}\ndef g(x):\n    return x", [([1], 1)])
+        sandbox.run_code(code, [([1], 1), {"args": [1], "expected": 1}])
     jobs = [numbered(3), {"code": code, "tests": UNUSABLE[-1], "entry_point": "f"}, numbered(2)]
     with pytest.warns(RuntimeWarning, match="1 of 3 jobs .* the first of them job 1: ") as caught:
         verdicts = sandbox.run_many(iter(jobs))

@@ -32,6 +32,7 @@ TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, s
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
 # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
 MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
+VAGUE = {"score", "point", "return", "ret", "r"}  # words of scores that other tables have, too
 TIME = re.compile(r"\d+[-:/]\d+[-:/]\d[\d:.,TZ+/ -]*")
 
 
@@ -139,7 +140,8 @@ class Table:
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
-        self.head += [row] if self.rows <= HEAD_ROWS else ()
+        if self.rows <= HEAD_ROWS:
+            self.head.append(row)
         step = self.step = self.step_of(row)
         columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
@@ -353,7 +355,8 @@ def grows(rows: list[dict], name: str) -> bool:
 def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str, list[str]]:
     """{figure: columns that fit equally} of a log without a known score or step; {} if it is no log of training.
 
-    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs.
+    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs. Rounds
+    and points are those of games, too: beside such a score stands another figure of training.
     """
     known = [columns["step"]] if "step" in columns else [name for name in run.columns if names_step(name)]
     cells = [(name, cell) for row in run.head for name, cell in row.items() if cell not in (None, "")]
@@ -374,9 +377,12 @@ def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str
         need(is_one, f"got {path} with {name} {', '.join([*runs][:3])}; expected one run; try an export of one run")
     named = [name for name in known or steps if grows(scored, name)]
     steps = named or [name for name in numbers if not {*words_of(name)} & KIND.keys() and grows(scored, name)]
-    trains = {*fits, *run.series} - {"reward", "score", "length", "correct", "accuracy", "held_out"}
+    figures = {*fits, *run.series} - {"reward", "score", "length"}
+    trains = figures - {"correct", "accuracy", "held_out"}
+    is_vague = {word for word in words_of(score) if KIND.get(word) == "score"} <= VAGUE
     is_evaluated = re.search(rf"(?<![a-z])({EVALUATION}|results?)(?![a-z])", path.stem.lower())
-    is_log = (named and not is_evaluated) or (len(steps) == 1 and trains)
+    is_named = named and not is_evaluated and (figures or not is_vague)
+    is_log = is_named or (len(steps) == 1 and trains)
     return (fits if known else {"step": steps} | fits) if is_log else {}
 
 

@@ -299,6 +299,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         is_share = "right" in map(KIND.get, words_of(own.get("accuracy", "")))
         if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
             run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
+            run.remarks[-1] += f"; {own['accuracy']} exceeds 1, so it was read as per cent"
     for figure, names in fits.items():
         text = f"{' and '.join(names)} fit {figure} equally, so none was read; try --columns {figure}={names[0]}"
         run.remarks += [text] if len(names) > 1 else []

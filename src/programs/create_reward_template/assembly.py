@@ -70,8 +70,13 @@ def list_rows(rows: list) -> str:
     text = ""
     for row in rows:
         shown = "    " + pprint.pformat(row, width=112, sort_dicts=False).replace("\n", "\n    ") + ","
-        text += "".join(line + "  # noqa: E501" * (len(line) > 120) + "\n" for line in shown.split("\n"))
+        text += "".join(f"{marked_long(line)}\n" for line in shown.split("\n"))
     return text
+
+
+def marked_long(line: str, most: int = 120) -> str:
+    """A line of code, with a mark for linters if it is longer than `most`."""
+    return f"{line}  # noqa: E501" if len(line) > most else line
 
 
 def names_in(texts: list[str]) -> set[str]:
@@ -81,8 +86,9 @@ def names_in(texts: list[str]) -> set[str]:
 
 def contracts_of(args) -> tuple[list[str], list[str]]:
     """(names of the functions that the contracts asked for need, names of what tests them)."""
-    trl, verl = args.target != "verl", args.target != "trl"
-    return [args.name] * trl + ["compute_score"] * verl, ["by_trl"] * trl + ["by_verl"] * verl
+    trl, verl = {args.name: "by_trl"}, {"compute_score": "by_verl"}
+    tests = {"trl": trl, "verl": verl}.get(args.target, trl | verl)
+    return [*tests], [*tests.values()]
 
 
 def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str = "") -> str:
@@ -90,12 +96,13 @@ def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str
     file, notes = Path(args.output).name, [about, ""]
     if args.target != "verl":
         notes.append(f"TRL, and trainers with its contract: {file}:{args.name}")
-        notes += ["    columns: " + "; ".join(filter(None, [gold, columns]))] * bool(gold or columns)
+        notes += ["    columns: " + "; ".join(filter(None, [gold, columns]))] if gold or columns else []
     if args.target != "trl":
         notes.append(VERL_NOTE.format(file=file))
-        read = [f"ground_truth is {gold}"] * bool(gold) + [f"extra_info has {columns}"] * bool(columns)
-        notes += ["    " + "; ".join(read)] * bool(read)
-    dependencies = f"# dependencies = [{needs}]\n" * bool(needs)
+        sources = {"ground_truth is": gold, "extra_info has": columns}
+        read = [f"{source} {names}" for source, names in sources.items() if names]
+        notes += ["    " + "; ".join(read)] if read else []
+    dependencies = f"# dependencies = [{needs}]\n" if needs else ""
     header = f'#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n{dependencies}# ///\n'
     return f'{header}"""' + "\n".join(notes) + f'\n{end}"""\n\n'
 

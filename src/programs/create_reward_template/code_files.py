@@ -37,8 +37,9 @@ def amount(limit: str, text) -> float:
     """The seconds or MiB of a limit such as 2, "500ms", "256MiB" or "1 GB"."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?([a-z]*)", str(text).strip().lower())
     value = float(match[1]) * UNITS[limit].get(match[2], 0) if match else 0
+    value = int(value) if limit == "memory_mb" else value
     need(value > 0, f"got {limit} {text}; expected numbers above 0, such as 2 or 500ms of time, 256 or 1GB of memory")
-    return int(value) if limit == "memory_mb" else value
+    return value
 
 
 def read_signature(text: str) -> tuple[str, str, str, dict[str, str]]:
@@ -56,7 +57,7 @@ def read_signature(text: str) -> tuple[str, str, str, dict[str, str]]:
     answers = [*answers, *filter(ANSWERS.fullmatch, parameters), ""][0]
     gold, *_ = [name for name in parameters if name not in (*OF_TRL, answers, "prompt") and not limit_of(name)] or [""]
     need(gold and answers, f"{got}; code, programs, solution, responses or the like may stand for completions")
-    given = [gold, answers, *OF_TRL] + ["prompt"] * (not answers.endswith("s"))
+    given = [gold, answers, *OF_TRL] + ([] if answers.endswith("s") else ["prompt"])
     parameters |= {name: parameters[name] or "None" for name in parameters if name not in given}
     required = [name for name, default in parameters.items() if not default]
     need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
@@ -81,7 +82,8 @@ def with_columns(text: str, further: list[str], args) -> str:
     """A code reward that reads limits, a function's name and outputs from the further parameters of its signature."""
     lines, read = "", {OF_ROW[name]: name for name in further if name in OF_ROW}
     for name in filter(limit_of, further):  # one number, or a list with one for each completion, or None
-        total = ' = about["total_timeout_s"]' * (args.per == "completion" and limit_of(name) == "timeout_s")
+        is_total = args.per == "completion" and limit_of(name) == "timeout_s"
+        total = ' = about["total_timeout_s"]' if is_total else ""
         lines += f"        if (limit := {name}[i] if isinstance({name}, list) else {name}) is not None:\n"
         lines += f'            about["{limit_of(name)}"]{total} = float(limit)\n'
     text = text.replace("        jobs.append(", f"{lines}        jobs.append(", 1)
@@ -98,7 +100,8 @@ def with_signature(text: str, args) -> str:
     """A written reward whose function has the parameters of --signature first; all callers of ours pass keywords."""
     plain = {args.answers: "completions"} | ({} if args.answers.endswith("s") else {"prompt": "prompts"})  # for a batch
     header = [f"{plain.get(name, name)}={default}".rstrip("=") for name, default in args.parameters.items()]
-    header += ["prompts=None"] * ("prompts" not in {plain.get(name, name) for name in args.parameters})
+    if "prompts" not in {plain.get(name, name) for name in args.parameters}:
+        header.append("prompts=None")
     further = [name for name in args.parameters if name not in (*OF_TRL, *plain, args.gold_column)]
     if args.task == "passes_tests":
         text = with_columns(text, further, args)
@@ -118,16 +121,22 @@ def with_caller(text: str, plain: dict[str, str], args) -> str:
     own = "completion" if one else "completions"  # as trainers name the answers
     missing = "" if args.answers == own else "None"
     header = [f"{name}={default or missing}".rstrip("=") for name, default in args.parameters.items()]
-    header += [f"{own}=None"] * bool(missing)
+    header += [f"{own}=None"] if missing else []
     call = [f"{plain.get(x, x)}=" + (f"[{x}]" if one and not limit_of(x) else x) for x in args.parameters]
     kind, wait = ("async ", "await ") if f"async def {args.name}(" in text else ("", "")
     text = re.sub(rf"(?m)(?:(?<=^def )|(?<=^async def )){args.name}(?=\()|\b{args.name}(?=\(prompts=)", batch, text)
     body, main, end = text.rpartition(START) if START in text else (text, "", "")
     lines = [f"{kind}def {args.name}({', '.join(header)}, **kwargs):"]
     lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{own}`."""']
-    lines += [f"    {args.answers} = {own} if {args.answers} is None else {args.answers}"] * bool(missing)
-    lines += ["    kwargs = {name: [value] for name, value in kwargs.items()}"] * one
-    lines += [f"    scores = {wait}{batch}({', '.join(call)}, **kwargs)", f"    return scores{'[0]' * one}", ""]
+    if missing:
+        lines.append(f"    {args.answers} = {own} if {args.answers} is None else {args.answers}")
+    if one:
+        lines.append("    kwargs = {name: [value] for name, value in kwargs.items()}")
+    lines += [
+        f"    scores = {wait}{batch}({', '.join(call)}, **kwargs)",
+        f"    return scores{'[0]' if one else ''}",
+        "",
+    ]
     if one:
         args.name = batch  # what TRL can call
     return body.rstrip() + "\n\n\n" + "\n".join(lines) + main + end

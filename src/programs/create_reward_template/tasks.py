@@ -21,6 +21,7 @@ from programs.create_reward_template.assembly import (
     contracts_of,
     head_of,
     list_rows,
+    marked_long,
     named,
     quoted,
 )
@@ -152,7 +153,7 @@ def read_rule(text: str) -> dict:
         texts = pattern_texts(argument, text)
     name = text.rpartition("*")[0] if match[3] else text
     line = f"    ({quoted(name)}, {float(weight)}, lambda text, row: {CHECKS[kind].format(*values)}),"
-    return {"line": line + "  # noqa: E501" * (len(line) > 120), "row": row, "texts": texts}
+    return {"line": marked_long(line), "row": row, "texts": texts}
 
 
 def pattern_texts(pattern: str, rule: str) -> list[str]:
@@ -224,7 +225,7 @@ def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
     shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
     constants = {
         "EXACT": f"{json.dumps(exact)}  # properties whose value is the row's, in columns of these names",
-        "SCHEMA": "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown),
+        "SCHEMA": "\n".join(marked_long(line, 111) for line in shown),
     }
     return constants, json_cases(schema, example, exact)
 

@@ -6,16 +6,14 @@ import contextlib
 import re
 import symtable
 import textwrap
-import warnings
 from dataclasses import dataclass
 
 from parts.data.stated_answers import visible, without_end_tokens
 from parts.foundation.python_source import parse_python
 from parts.rewards.extracts import IMPORTS
-from programs.sandbox.forms_of_tests import is_call, loaded_tests
+from programs.sandbox.forms_of_tests import BROKEN, READS_STDIN, is_call, loaded_tests, parsed
 from programs.sandbox.tests_in_python import FromProgram
 
-MAX_PARSED = 100_000  # characters of a source that the caller parses, in some tenths of a second
 FENCE = re.compile(r"([ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]*+)?+)(.*?)(?<![`~])(`{3,}+|~{3,}+)[ \t]*([^`~]*)")
 PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
 CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
@@ -31,8 +29,6 @@ from heapq import heapify, heappop, heappush, heappushpop, heapreplace, nlargest
 from math import ceil, comb, floor, gcd, inf, isqrt, lcm, log, log2, sqrt
 import bisect, collections, functools, heapq, itertools, math, operator, random, re, string
 """  # what its methods of Solution may use without an import
-READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
-BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
 
 
 @dataclass
@@ -58,14 +54,6 @@ class Part:
         elif not is_valid(self.text) and is_valid(dedented := textwrap.dedent(self.text)) and CODE_LINE.match(dedented):
             self.text = dedented
         self.defined, self.imported, self.needed = source_names(self.text)
-
-
-def parsed(source: str) -> ast.Module:
-    """The syntax tree of a model's source; raises one of BROKEN."""
-    if len(source) > MAX_PARSED:
-        raise ValueError("too long")
-    warnings.filterwarnings("ignore", module=r"^model_program$")  # of invalid escapes
-    return parse_python(source, "model_program.py")
 
 
 def is_valid(source: str) -> bool:

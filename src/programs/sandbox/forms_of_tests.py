@@ -6,6 +6,7 @@ import contextlib
 import decimal
 import json
 import re
+import warnings
 from dataclasses import dataclass
 
 from parts.foundation.python_source import parse_python
@@ -14,9 +15,21 @@ from programs.sandbox.comparison import brief
 from programs.sandbox.tests_in_python import FromProgram, count_of_asserts, unjudged
 from programs.sandbox.values import encode
 
+MAX_PARSED = 100_000  # characters of a source that the caller parses, in some tenths of a second
+BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
+READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
+
 
 class BadTests(ValueError):
     """The tests given to run_code cannot be used: the caller's error, never the program's."""
+
+
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a model's source; raises one of BROKEN."""
+    if len(source) > MAX_PARSED:
+        raise ValueError("too long")
+    warnings.filterwarnings("ignore", module=r"^model_program$")  # of invalid escapes
+    return parse_python(source, "model_program.py")
 
 
 def long_int(text: str) -> int:
@@ -82,27 +95,29 @@ def sort_tests(tests, entry_point: str | None, setup: str, code: str) -> Plan:
         tests = [call_of_input(test) for test in tests]
     pairs = [test for test in tests if isinstance(test, list | tuple) and len(test) == 2]
     if not entry_point and len(pairs) == len(tests):
+        entry_point = main_function(code)
         are_texts = all(isinstance(text, str) for pair in pairs for text in pair)
-        if are_texts and re.search(r"\b(print|input|stdin|stdout)\b", code):  # a script; else a function of a text
+        if are_texts and (READS_STDIN.search(code) or not entry_point):  # a script; else a function of a text
             return Plan("stdin", [(given, output) for given, output in pairs], len(tests))
-        entry_point = only_function(code)
+        entry_point = entry_point or "function"  # which fails: there is none
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
 
 
-def only_function(code: str) -> str | None:
-    """The function of a program that its other functions do not use, besides tests and main; None if there are several.
-
-    A program without any cannot pass, whatever the name.
-    """
-    parts, used = [], {}
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        parts = parse_python(code if len(code) < 100_000 else "").body  # a longer one takes too long
-    parts = [x for part in parts for x in (part.body if getattr(part, "name", "") == "Solution" else [part])]
-    functions = [x for x in parts if isinstance(x, ast.FunctionDef) and not x.name.startswith("__")]
-    for part in [x for x in functions if not re.match(r"test|_?main$", x.name)] or functions:
-        used[part.name] = {getattr(x, "id", getattr(x, "attr", "")) for x in ast.walk(part)} - {part.name}
-    names = used.keys() - set().union(*used.values())
-    return names.pop() if len(names) == 1 else None if used else "function"
+def main_function(code: str) -> str | None:
+    """The last function of a program, or of its Solution, that no other one uses, besides tests and main."""
+    try:
+        statements = parsed(code).body
+    except BROKEN:
+        return None
+    for part in [part for part in statements if getattr(part, "name", "") == "Solution"]:
+        statements += getattr(part, "body", [])
+    functions = [part for part in statements if isinstance(part, ast.FunctionDef) and not part.name.startswith("__")]
+    functions = [part for part in functions if not re.match(r"test|_?main$", part.name)] or functions
+    used = set()
+    for function in functions:
+        used |= {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(function)} - {function.name}
+    names = [function.name for function in functions]
+    return ([name for name in names if name not in used] or names or [None])[-1]
 
 
 def is_call(test: dict, entry_point: str | None) -> bool:
@@ -126,7 +141,7 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
     for number, source in enumerate(tests):
         try:
             statements += imports.visit(parse_python(source)).body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except BROKEN as error:
             if "integer string conversion" in str(error):  # a long number: the judge can read it
                 return Plan("python", tests, 1)
             raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
@@ -136,7 +151,7 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
     if all(lifted) and not (built_in and (entry_point or names - built_in)):  # else the judge decides whose each is
         return Plan("calls", lifted, len(lifted))
     whole, known = ast.Module(statements, []), ast.Module([], [])
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # which the judge reports
+    with contextlib.suppress(*BROKEN):  # which the judge reports
         known = parse_python(setup)
     unfit = unjudged(whole, known)
     return Plan("python", tests, count_of_asserts(whole, entry_point), unfit)
@@ -148,14 +163,14 @@ def separate_plans(plan: Plan) -> list[Plan]:
         return [Plan(plan.kind, [case], 1) for case in plan.cases]
     try:
         tree = parse_python("\n".join(plan.cases))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        asserts = [ast.unparse(statement) for statement in tree.body if isinstance(statement, ast.Assert)]
+        imports = [ast.unparse(statement) for statement in tree.body if isinstance(statement, IMPORTS)]
+    except BROKEN:
         return [plan]
-    asserts = [statement for statement in tree.body if isinstance(statement, ast.Assert)]
-    imports = [ast.unparse(statement) for statement in tree.body if isinstance(statement, IMPORTS)]
     named = any(isinstance(node, ast.NamedExpr) for node in ast.walk(tree))
     if named or len(asserts) + len(imports) < len(tree.body):
         return [plan]
-    return [Plan("python", [*imports, ast.unparse(statement)], 1) for statement in asserts]
+    return [Plan("python", [*imports, statement], 1) for statement in asserts]
 
 
 def lift_assert(statement: ast.stmt) -> tuple | None:

@@ -20,6 +20,7 @@ from programs.sandbox.process import DEFAULT, Process, Sandbox
 
 MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
 SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say
+MOST_TIMEOUTS = 10  # of tests that are each alone: a program that hangs in all of many must not hold up the caller
 START_S = 60  # seconds a process may take to start
 JUDGE_MB = 512  # MiB that a judge may add, at least
 NO_ANSWER = {"passed": 0, "total": 0, "results": [], "unfit": False, "trusted": True, "ended": ""}
@@ -90,7 +91,7 @@ def run_code(
             Python source or a list of it: asserts (each counts as a test), `def check(candidate)` as in HumanEval,
             `def test_…()`, unittest.TestCase; the program's names can be used in it;
             a list of {"args": […], "kwargs": {…}, "expected": value, "function": name} or of pairs (args, expected),
-            which without an entry_point call the one function that no other function of the program uses;
+            which without an entry_point call the last function that no other function of the program uses;
             a list of {"input": text on stdin, "output": text on stdout}, or of pairs of such texts without an
             entry_point; each is a run of the program as a script, or
             with an entry_point and other data than text, or "testtype": "functional" (LiveCodeBench), a call;
@@ -109,7 +110,8 @@ def run_code(
         strict: raise SandboxError unless programs are kept from network and files.
         stop_at_first_failure: run no test after one that failed; those left count as failed.
         each_alone: each call, run as a script or assert gets a new process and limits of its own, total_timeout_s too,
-            so that a timeout or exit fails that test only. Other Python tests share names and so one process.
+            so that a timeout or exit fails that test only; none is run after ten timeouts. Other Python tests share
+            names and so one process.
         sandbox: a Sandbox of your own instead of the shared one.
 
     Raises:
@@ -138,7 +140,8 @@ def run_code(
     for part in plans:
         limits["total_s"] = total_timeout_s or timeout_s * min(max(part.least, 4), 10)
         verdicts.append(on_a_server(sandbox or DEFAULT, strict, limits, run, code, part, entry_point, setup))
-        if stop_at_first_failure and not verdicts[-1].all_passed:
+        timeouts = sum(verdict.status == "timeout" for verdict in verdicts)
+        if timeouts == MOST_TIMEOUTS or (stop_at_first_failure and not verdicts[-1].all_passed):
             break
     verdict = verdicts[0] if len(plans) == 1 else united(verdicts, len(plans))
     verdict.wall_s = time.monotonic() - started
@@ -146,9 +149,9 @@ def run_code(
 
 
 def united(verdicts: list[Verdict], total: int) -> Verdict:
-    """One verdict of those on single tests; those not run have failed."""
+    """One verdict of those on single tests; those not run have failed. If a usable one has failed, it is usable."""
     failed = [verdict for verdict in verdicts if not verdict.all_passed]
-    first = min(failed or verdicts, key=lambda verdict: verdict.usable)
+    first = max(failed or verdicts, key=lambda verdict: verdict.usable)
     results = [result | {"test": i} for i, verdict in enumerate(verdicts[:1000]) for result in verdict.results[:1]]
     trusted = all(verdict.trusted for verdict in verdicts)
     return Verdict(len(verdicts) - len(failed), total, first.status, trusted, results, first.detail)
@@ -319,6 +322,9 @@ def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
         total = max(total + 1, plan.least)
     elif limits["stops"]:
         total = max(total, plan.least)
+    is_cut = end or (limits["stops"] and answer["passed"] < total)
+    if is_cut and total > plan.least:  # a loop: how many tests would follow is unknown, and exiting must not pay
+        answer["passed"] = 0
     detail = end or next((result["detail"] for result in results if not result["passed"]), "")
     status = "ok" if answer["passed"] == total else status_of(detail)
     if answer["unfit"] and status != "ok" and not end:
