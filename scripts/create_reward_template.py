@@ -66,11 +66,11 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1585-1696  schema examples  Example values that a JSON Schema accepts, for tests of rewards
 #     1699-1977  reward forms     The forms that a reward function may have, and loading rewards from files
 #     1980-2131  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2134-2367  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2370-3072  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3075-3483  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3486-3699  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3702-3892  command          The command line
+#     2134-2374  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2377-3079  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3082-3490  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3493-3715  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3718-3908  command          The command line
 
 import argparse
 import ast
@@ -1348,7 +1348,7 @@ def extract(source: str, names: list[str]) -> str:
         future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
         docstring = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         if place in kept or future or docstring:
-            chosen.append((statement, lines + "\n" * docstring))
+            chosen.append((statement, f"{lines}\n" if docstring else lines))
     return joined(chosen)
 
 
@@ -2329,8 +2329,13 @@ def list_rows(rows: list) -> str:
     text = ""
     for row in rows:
         shown = "    " + pprint.pformat(row, width=112, sort_dicts=False).replace("\n", "\n    ") + ","
-        text += "".join(line + "  # noqa: E501" * (len(line) > 120) + "\n" for line in shown.split("\n"))
+        text += "".join(f"{marked_long(line)}\n" for line in shown.split("\n"))
     return text
+
+
+def marked_long(line: str, most: int = 120) -> str:
+    """A line of code, with a mark for linters if it is longer than `most`."""
+    return f"{line}  # noqa: E501" if len(line) > most else line
 
 
 def names_in(texts: list[str]) -> set[str]:
@@ -2340,8 +2345,9 @@ def names_in(texts: list[str]) -> set[str]:
 
 def contracts_of(args) -> tuple[list[str], list[str]]:
     """(names of the functions that the contracts asked for need, names of what tests them)."""
-    trl, verl = args.target != "verl", args.target != "trl"
-    return [args.name] * trl + ["compute_score"] * verl, ["by_trl"] * trl + ["by_verl"] * verl
+    trl, verl = {args.name: "by_trl"}, {"compute_score": "by_verl"}
+    tests = {"trl": trl, "verl": verl}.get(args.target, trl | verl)
+    return [*tests], [*tests.values()]
 
 
 def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str = "") -> str:
@@ -2349,12 +2355,13 @@ def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str
     file, notes = Path(args.output).name, [about, ""]
     if args.target != "verl":
         notes.append(f"TRL, and trainers with its contract: {file}:{args.name}")
-        notes += ["    columns: " + "; ".join(filter(None, [gold, columns]))] * bool(gold or columns)
+        notes += ["    columns: " + "; ".join(filter(None, [gold, columns]))] if gold or columns else []
     if args.target != "trl":
         notes.append(VERL_NOTE.format(file=file))
-        read = [f"ground_truth is {gold}"] * bool(gold) + [f"extra_info has {columns}"] * bool(columns)
-        notes += ["    " + "; ".join(read)] * bool(read)
-    dependencies = f"# dependencies = [{needs}]\n" * bool(needs)
+        sources = {"ground_truth is": gold, "extra_info has": columns}
+        read = [f"{source} {names}" for source, names in sources.items() if names]
+        notes += ["    " + "; ".join(read)] if read else []
+    dependencies = f"# dependencies = [{needs}]\n" if needs else ""
     header = f'#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n{dependencies}# ///\n'
     return f'{header}"""' + "\n".join(notes) + f'\n{end}"""\n\n'
 
@@ -2933,7 +2940,7 @@ def read_rule(text: str) -> dict:
         texts = pattern_texts(argument, text)
     name = text.rpartition("*")[0] if match[3] else text
     line = f"    ({quoted(name)}, {float(weight)}, lambda text, row: {CHECKS[kind].format(*values)}),"
-    return {"line": line + "  # noqa: E501" * (len(line) > 120), "row": row, "texts": texts}
+    return {"line": marked_long(line), "row": row, "texts": texts}
 
 
 def pattern_texts(pattern: str, rule: str) -> list[str]:
@@ -3005,7 +3012,7 @@ def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
     shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
     constants = {
         "EXACT": f"{json.dumps(exact)}  # properties whose value is the row's, in columns of these names",
-        "SCHEMA": "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown),
+        "SCHEMA": "\n".join(marked_long(line, 111) for line in shown),
     }
     return constants, json_cases(schema, example, exact)
 
@@ -3561,8 +3568,9 @@ def amount(limit: str, text) -> float:
     """The seconds or MiB of a limit such as 2, "500ms", "256MiB" or "1 GB"."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?([a-z]*)", str(text).strip().lower())
     value = float(match[1]) * UNITS[limit].get(match[2], 0) if match else 0
+    value = int(value) if limit == "memory_mb" else value
     need(value > 0, f"got {limit} {text}; expected numbers above 0, such as 2 or 500ms of time, 256 or 1GB of memory")
-    return int(value) if limit == "memory_mb" else value
+    return value
 
 
 def read_signature(text: str) -> tuple[str, str, str, dict[str, str]]:
@@ -3580,7 +3588,7 @@ def read_signature(text: str) -> tuple[str, str, str, dict[str, str]]:
     answers = [*answers, *filter(ANSWERS.fullmatch, parameters), ""][0]
     gold, *_ = [name for name in parameters if name not in (*OF_TRL, answers, "prompt") and not limit_of(name)] or [""]
     need(gold and answers, f"{got}; code, programs, solution, responses or the like may stand for completions")
-    given = [gold, answers, *OF_TRL] + ["prompt"] * (not answers.endswith("s"))
+    given = [gold, answers, *OF_TRL] + ([] if answers.endswith("s") else ["prompt"])
     parameters |= {name: parameters[name] or "None" for name in parameters if name not in given}
     required = [name for name, default in parameters.items() if not default]
     need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
@@ -3605,7 +3613,8 @@ def with_columns(text: str, further: list[str], args) -> str:
     """A code reward that reads limits, a function's name and outputs from the further parameters of its signature."""
     lines, read = "", {OF_ROW[name]: name for name in further if name in OF_ROW}
     for name in filter(limit_of, further):  # one number, or a list with one for each completion, or None
-        total = ' = about["total_timeout_s"]' * (args.per == "completion" and limit_of(name) == "timeout_s")
+        is_total = args.per == "completion" and limit_of(name) == "timeout_s"
+        total = ' = about["total_timeout_s"]' if is_total else ""
         lines += f"        if (limit := {name}[i] if isinstance({name}, list) else {name}) is not None:\n"
         lines += f'            about["{limit_of(name)}"]{total} = float(limit)\n'
     text = text.replace("        jobs.append(", f"{lines}        jobs.append(", 1)
@@ -3622,7 +3631,8 @@ def with_signature(text: str, args) -> str:
     """A written reward whose function has the parameters of --signature first; all callers of ours pass keywords."""
     plain = {args.answers: "completions"} | ({} if args.answers.endswith("s") else {"prompt": "prompts"})  # for a batch
     header = [f"{plain.get(name, name)}={default}".rstrip("=") for name, default in args.parameters.items()]
-    header += ["prompts=None"] * ("prompts" not in {plain.get(name, name) for name in args.parameters})
+    if "prompts" not in {plain.get(name, name) for name in args.parameters}:
+        header.append("prompts=None")
     further = [name for name in args.parameters if name not in (*OF_TRL, *plain, args.gold_column)]
     if args.task == "passes_tests":
         text = with_columns(text, further, args)
@@ -3642,16 +3652,22 @@ def with_caller(text: str, plain: dict[str, str], args) -> str:
     own = "completion" if one else "completions"  # as trainers name the answers
     missing = "" if args.answers == own else "None"
     header = [f"{name}={default or missing}".rstrip("=") for name, default in args.parameters.items()]
-    header += [f"{own}=None"] * bool(missing)
+    header += [f"{own}=None"] if missing else []
     call = [f"{plain.get(x, x)}=" + (f"[{x}]" if one and not limit_of(x) else x) for x in args.parameters]
     kind, wait = ("async ", "await ") if f"async def {args.name}(" in text else ("", "")
     text = re.sub(rf"(?m)(?:(?<=^def )|(?<=^async def )){args.name}(?=\()|\b{args.name}(?=\(prompts=)", batch, text)
     body, main, end = text.rpartition(START) if START in text else (text, "", "")
     lines = [f"{kind}def {args.name}({', '.join(header)}, **kwargs):"]
     lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{own}`."""']
-    lines += [f"    {args.answers} = {own} if {args.answers} is None else {args.answers}"] * bool(missing)
-    lines += ["    kwargs = {name: [value] for name, value in kwargs.items()}"] * one
-    lines += [f"    scores = {wait}{batch}({', '.join(call)}, **kwargs)", f"    return scores{'[0]' * one}", ""]
+    if missing:
+        lines.append(f"    {args.answers} = {own} if {args.answers} is None else {args.answers}")
+    if one:
+        lines.append("    kwargs = {name: [value] for name, value in kwargs.items()}")
+    lines += [
+        f"    scores = {wait}{batch}({', '.join(call)}, **kwargs)",
+        f"    return scores{'[0]' if one else ''}",
+        "",
+    ]
     if one:
         args.name = batch  # what TRL can call
     return body.rstrip() + "\n\n\n" + "\n".join(lines) + main + end

@@ -52,19 +52,19 @@ runs 2, then 1, then 3.
 #       607-913  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
 #      916-1212  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
 #     1215-1416  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1419-1791  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1794-2042  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     2045-2377  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2380-2626  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2629-2681  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2684-2842  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2845-3114  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     3117-3431  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3434-3651  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3654-3955  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3958-4126  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     4129-4261  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4264-4359  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#     1419-1797  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1800-2048  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     2051-2384  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2387-2633  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2636-2688  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2691-2849  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2852-3121  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     3124-3438  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3441-3658  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3661-3962  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3965-4133  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     4136-4268  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4271-4366  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -432,7 +432,7 @@ def extract(source: str, names: list[str]) -> str:
         future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
         docstring = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         if place in kept or future or docstring:
-            chosen.append((statement, lines + "\n" * docstring))
+            chosen.append((statement, f"{lines}\n" if docstring else lines))
     return joined(chosen)
 
 
@@ -1437,6 +1437,7 @@ TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, s
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
 # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
 MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
+VAGUE = {"score", "point", "return", "ret", "r"}  # words of scores that other tables have, too
 TIME = re.compile(r"\d+[-:/]\d+[-:/]\d[\d:.,TZ+/ -]*")
 
 
@@ -1544,7 +1545,8 @@ class Table:
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
-        self.head += [row] if self.rows <= HEAD_ROWS else ()
+        if self.rows <= HEAD_ROWS:
+            self.head.append(row)
         step = self.step = self.step_of(row)
         columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
@@ -1758,7 +1760,8 @@ def grows(rows: list[dict], name: str) -> bool:
 def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str, list[str]]:
     """{figure: columns that fit equally} of a log without a known score or step; {} if it is no log of training.
 
-    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs.
+    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs. Rounds
+    and points are those of games, too: beside such a score stands another figure of training.
     """
     known = [columns["step"]] if "step" in columns else [name for name in run.columns if names_step(name)]
     cells = [(name, cell) for row in run.head for name, cell in row.items() if cell not in (None, "")]
@@ -1779,9 +1782,12 @@ def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str
         need(is_one, f"got {path} with {name} {', '.join([*runs][:3])}; expected one run; try an export of one run")
     named = [name for name in known or steps if grows(scored, name)]
     steps = named or [name for name in numbers if not {*words_of(name)} & KIND.keys() and grows(scored, name)]
-    trains = {*fits, *run.series} - {"reward", "score", "length", "correct", "accuracy", "held_out"}
+    figures = {*fits, *run.series} - {"reward", "score", "length"}
+    trains = figures - {"correct", "accuracy", "held_out"}
+    is_vague = {word for word in words_of(score) if KIND.get(word) == "score"} <= VAGUE
     is_evaluated = re.search(rf"(?<![a-z])({EVALUATION}|results?)(?![a-z])", path.stem.lower())
-    is_log = (named and not is_evaluated) or (len(steps) == 1 and trains)
+    is_named = named and not is_evaluated and (figures or not is_vague)
+    is_log = is_named or (len(steps) == 1 and trains)
     return (fits if known else {"step": steps} | fits) if is_log else {}
 
 
@@ -2314,6 +2320,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         is_share = "right" in map(KIND.get, words_of(own.get("accuracy", "")))
         if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
             run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
+            run.remarks[-1] += f"; {own['accuracy']} exceeds 1, so it was read as per cent"
     for figure, names in fits.items():
         text = f"{' and '.join(names)} fit {figure} equally, so none was read; try --columns {figure}={names[0]}"
         run.remarks += [text] if len(names) > 1 else []
@@ -3725,7 +3732,7 @@ def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
         first, last = (statistics.fmean(measure(t.completion) for t in texts) for texts in (early, late))
         if abs(r) < 0.5 or math.copysign(1, r) * (last - first) <= 0.1 * max(abs(first), abs(last), 0.1):
             continue
-        text = f"among equally right completions the score goes with {'less ' * (r < 0)}{name} "
+        text = f"among equally right completions the score goes with {'less ' if r < 0 else ''}{name} "
         text += f"(r = {r:.2f}): {name} is {first:.3g}, then {last:.3g}"
         needed = sorted(map(measure, right))[9 * (len(right) - 1) // 10] if right else math.inf
         moves.append((r > 0 and last > 1.2 * needed and not earned, text))
@@ -4341,7 +4348,7 @@ def main(argv: list[str] | None = None) -> int:
                 rescore(run, args.reward)
             reports.append(diagnose(run))
             if not args.json:
-                tell("\n" * (len(reports) > 1), end="")
+                tell("\n" if len(reports) > 1 else "", end="")
                 print_verdict(run, reports[-1])
         except UserError as error:
             failed.append({"path": source, "verdict": "unreadable", "error": str(error)})

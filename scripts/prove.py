@@ -1958,7 +1958,7 @@ def extract(source: str, names: list[str]) -> str:
         future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
         docstring = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         if place in kept or future or docstring:
-            chosen.append((statement, lines + "\n" * docstring))
+            chosen.append((statement, f"{lines}\n" if docstring else lines))
     return joined(chosen)
 
 
@@ -4247,7 +4247,7 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
         return proof
     run.start = f"its start {run.model} does not load here" if run.model else "no file or script names its start"
-    for name, source in [("before", run.model)] * bool(run.model) + [("teacher", x) for x in run.teacher[:1]]:
+    for name, source in ([("before", run.model)] if run.model else []) + [("teacher", x) for x in run.teacher[:1]]:
         try:
             networks[name] = load_plainly(source)
         except Exception as error:  # the start may be deleted, the teacher behind a server
@@ -4682,7 +4682,7 @@ def grade_other(proof, results, seconds: float) -> str:
         if score == 1 and 1 not in scores and numbers and gradable[id(x)] not in numbers:
             text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {x['gold']}"
             wrong.append(f"{results.name}, row {x['key']}: {text}")
-    proof.findings += wrong[:3] + [f"{results.name}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
+    proof.findings += wrong[:3] + ([f"{results.name}: {len(wrong) - 3} more rows like these"] if len(wrong) > 3 else [])
     return f"math_grader.py scores {same} of {len(graded)} completions as {results.file.name} does"
 
 

@@ -45,23 +45,23 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #      889-1195  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
 #     1198-1494  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
 #     1497-1698  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1701-2073  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2076-2324  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     2327-2659  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2662-2908  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2911-2963  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2966-3124  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     3127-3396  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3399-3713  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3716-3933  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3936-4237  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4240-4408  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4411-4498  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4501-4657  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4660-5162  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     5165-5266  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     5269-6357  page                The page
-#     6360-6417  command             The command line
+#     1701-2079  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2082-2330  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     2333-2666  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2669-2915  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2918-2970  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2973-3131  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     3134-3403  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3406-3720  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3723-3940  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3943-4244  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4247-4415  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4418-4505  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4508-4664  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4667-5169  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     5172-5273  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     5276-6364  page                The page
+#     6367-6424  command             The command line
 
 import argparse
 import ast
@@ -454,7 +454,7 @@ def extract(source: str, names: list[str]) -> str:
         future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
         docstring = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         if place in kept or future or docstring:
-            chosen.append((statement, lines + "\n" * docstring))
+            chosen.append((statement, f"{lines}\n" if docstring else lines))
     return joined(chosen)
 
 
@@ -1719,6 +1719,7 @@ TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, s
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
 # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
 MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
+VAGUE = {"score", "point", "return", "ret", "r"}  # words of scores that other tables have, too
 TIME = re.compile(r"\d+[-:/]\d+[-:/]\d[\d:.,TZ+/ -]*")
 
 
@@ -1826,7 +1827,8 @@ class Table:
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
-        self.head += [row] if self.rows <= HEAD_ROWS else ()
+        if self.rows <= HEAD_ROWS:
+            self.head.append(row)
         step = self.step = self.step_of(row)
         columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
@@ -2040,7 +2042,8 @@ def grows(rows: list[dict], name: str) -> bool:
 def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str, list[str]]:
     """{figure: columns that fit equally} of a log without a known score or step; {} if it is no log of training.
 
-    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs.
+    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs. Rounds
+    and points are those of games, too: beside such a score stands another figure of training.
     """
     known = [columns["step"]] if "step" in columns else [name for name in run.columns if names_step(name)]
     cells = [(name, cell) for row in run.head for name, cell in row.items() if cell not in (None, "")]
@@ -2061,9 +2064,12 @@ def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str
         need(is_one, f"got {path} with {name} {', '.join([*runs][:3])}; expected one run; try an export of one run")
     named = [name for name in known or steps if grows(scored, name)]
     steps = named or [name for name in numbers if not {*words_of(name)} & KIND.keys() and grows(scored, name)]
-    trains = {*fits, *run.series} - {"reward", "score", "length", "correct", "accuracy", "held_out"}
+    figures = {*fits, *run.series} - {"reward", "score", "length"}
+    trains = figures - {"correct", "accuracy", "held_out"}
+    is_vague = {word for word in words_of(score) if KIND.get(word) == "score"} <= VAGUE
     is_evaluated = re.search(rf"(?<![a-z])({EVALUATION}|results?)(?![a-z])", path.stem.lower())
-    is_log = (named and not is_evaluated) or (len(steps) == 1 and trains)
+    is_named = named and not is_evaluated and (figures or not is_vague)
+    is_log = is_named or (len(steps) == 1 and trains)
     return (fits if known else {"step": steps} | fits) if is_log else {}
 
 
@@ -2596,6 +2602,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         is_share = "right" in map(KIND.get, words_of(own.get("accuracy", "")))
         if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
             run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
+            run.remarks[-1] += f"; {own['accuracy']} exceeds 1, so it was read as per cent"
     for figure, names in fits.items():
         text = f"{' and '.join(names)} fit {figure} equally, so none was read; try --columns {figure}={names[0]}"
         run.remarks += [text] if len(names) > 1 else []
@@ -4007,7 +4014,7 @@ def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
         first, last = (statistics.fmean(measure(t.completion) for t in texts) for texts in (early, late))
         if abs(r) < 0.5 or math.copysign(1, r) * (last - first) <= 0.1 * max(abs(first), abs(last), 0.1):
             continue
-        text = f"among equally right completions the score goes with {'less ' * (r < 0)}{name} "
+        text = f"among equally right completions the score goes with {'less ' if r < 0 else ''}{name} "
         text += f"(r = {r:.2f}): {name} is {first:.3g}, then {last:.3g}"
         needed = sorted(map(measure, right))[9 * (len(right) - 1) // 10] if right else math.inf
         moves.append((r > 0 and last > 1.2 * needed and not earned, text))

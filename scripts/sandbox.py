@@ -54,10 +54,10 @@ because namespaces do the same in a sixth of the time.
 #     1764-1930  remote objects   Functions, classes and objects of the program, as the tests hold them
 #     1933-2281  judge            The judge: calls the program, which runs in a separate process, and compares its …
 #     2284-2429  program          The program's process: runs model code as a script, or as a module whose functions …
-#     2432-2621  forms of tests   Read the tests of a program and sort them into one of three forms
-#     2624-2892  answers          Find the program in a model's answer
-#     2895-3253  run code         Run programs against their tests, and give verdicts: what callers use
-#     3256-3307  command          The command line
+#     2432-2635  forms of tests   Read the tests of a program and sort them into one of three forms
+#     2638-2895  answers          Find the program in a model's answer
+#     2898-3262  run code         Run programs against their tests, and give verdicts: what callers use
+#     3265-3316  command          The command line
 
 import argparse
 import ast
@@ -2431,9 +2431,21 @@ ROLES = {"program": run_program, "judge": run_judge}  # what a forked process ma
 
 # ------------------------------------------------------------- forms of tests (src/programs/sandbox/forms_of_tests.py)
 
+MAX_PARSED = 100_000  # characters of a source that the caller parses, in some tenths of a second
+BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
+READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
+
 
 class BadTests(ValueError):
     """The tests given to run_code cannot be used: the caller's error, never the program's."""
+
+
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a model's source; raises one of BROKEN."""
+    if len(source) > MAX_PARSED:
+        raise ValueError("too long")
+    warnings.filterwarnings("ignore", module=r"^model_program$")  # of invalid escapes
+    return parse_python(source, "model_program.py")
 
 
 def long_int(text: str) -> int:
@@ -2499,27 +2511,29 @@ def sort_tests(tests, entry_point: str | None, setup: str, code: str) -> Plan:
         tests = [call_of_input(test) for test in tests]
     pairs = [test for test in tests if isinstance(test, list | tuple) and len(test) == 2]
     if not entry_point and len(pairs) == len(tests):
+        entry_point = main_function(code)
         are_texts = all(isinstance(text, str) for pair in pairs for text in pair)
-        if are_texts and re.search(r"\b(print|input|stdin|stdout)\b", code):  # a script; else a function of a text
+        if are_texts and (READS_STDIN.search(code) or not entry_point):  # a script; else a function of a text
             return Plan("stdin", [(given, output) for given, output in pairs], len(tests))
-        entry_point = only_function(code)
+        entry_point = entry_point or "function"  # which fails: there is none
     return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
 
 
-def only_function(code: str) -> str | None:
-    """The function of a program that its other functions do not use, besides tests and main; None if there are several.
-
-    A program without any cannot pass, whatever the name.
-    """
-    parts, used = [], {}
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        parts = parse_python(code if len(code) < 100_000 else "").body  # a longer one takes too long
-    parts = [x for part in parts for x in (part.body if getattr(part, "name", "") == "Solution" else [part])]
-    functions = [x for x in parts if isinstance(x, ast.FunctionDef) and not x.name.startswith("__")]
-    for part in [x for x in functions if not re.match(r"test|_?main$", x.name)] or functions:
-        used[part.name] = {getattr(x, "id", getattr(x, "attr", "")) for x in ast.walk(part)} - {part.name}
-    names = used.keys() - set().union(*used.values())
-    return names.pop() if len(names) == 1 else None if used else "function"
+def main_function(code: str) -> str | None:
+    """The last function of a program, or of its Solution, that no other one uses, besides tests and main."""
+    try:
+        statements = parsed(code).body
+    except BROKEN:
+        return None
+    for part in [part for part in statements if getattr(part, "name", "") == "Solution"]:
+        statements += getattr(part, "body", [])
+    functions = [part for part in statements if isinstance(part, ast.FunctionDef) and not part.name.startswith("__")]
+    functions = [part for part in functions if not re.match(r"test|_?main$", part.name)] or functions
+    used = set()
+    for function in functions:
+        used |= {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(function)} - {function.name}
+    names = [function.name for function in functions]
+    return ([name for name in names if name not in used] or names or [None])[-1]
 
 
 def is_call(test: dict, entry_point: str | None) -> bool:
@@ -2543,7 +2557,7 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
     for number, source in enumerate(tests):
         try:
             statements += imports.visit(parse_python(source)).body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except BROKEN as error:
             if "integer string conversion" in str(error):  # a long number: the judge can read it
                 return Plan("python", tests, 1)
             raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
@@ -2553,7 +2567,7 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
     if all(lifted) and not (built_in and (entry_point or names - built_in)):  # else the judge decides whose each is
         return Plan("calls", lifted, len(lifted))
     whole, known = ast.Module(statements, []), ast.Module([], [])
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # which the judge reports
+    with contextlib.suppress(*BROKEN):  # which the judge reports
         known = parse_python(setup)
     unfit = unjudged(whole, known)
     return Plan("python", tests, count_of_asserts(whole, entry_point), unfit)
@@ -2565,14 +2579,14 @@ def separate_plans(plan: Plan) -> list[Plan]:
         return [Plan(plan.kind, [case], 1) for case in plan.cases]
     try:
         tree = parse_python("\n".join(plan.cases))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        asserts = [ast.unparse(statement) for statement in tree.body if isinstance(statement, ast.Assert)]
+        imports = [ast.unparse(statement) for statement in tree.body if isinstance(statement, IMPORTS)]
+    except BROKEN:
         return [plan]
-    asserts = [statement for statement in tree.body if isinstance(statement, ast.Assert)]
-    imports = [ast.unparse(statement) for statement in tree.body if isinstance(statement, IMPORTS)]
     named = any(isinstance(node, ast.NamedExpr) for node in ast.walk(tree))
     if named or len(asserts) + len(imports) < len(tree.body):
         return [plan]
-    return [Plan("python", [*imports, ast.unparse(statement)], 1) for statement in asserts]
+    return [Plan("python", [*imports, statement], 1) for statement in asserts]
 
 
 def lift_assert(statement: ast.stmt) -> tuple | None:
@@ -2623,7 +2637,6 @@ def read_call(number: int, test, entry_point: str | None) -> tuple:
 
 # --------------------------------------------------------------------------- answers (src/programs/sandbox/answers.py)
 
-MAX_PARSED = 100_000  # characters of a source that the caller parses, in some tenths of a second
 FENCE = re.compile(r"([ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]*+)?+)(.*?)(?<![`~])(`{3,}+|~{3,}+)[ \t]*([^`~]*)")
 PYTHON = re.compile(r"(?i)\{?\.?(?:i?python|py)[\d.]*\b(?!-)")
 CODE_LINE = re.compile(r"(?m)^(?:@|def |async def |class |import |from [\w.]+ import |\w+ = )")
@@ -2639,8 +2652,6 @@ from heapq import heapify, heappop, heappush, heappushpop, heapreplace, nlargest
 from math import ceil, comb, floor, gcd, inf, isqrt, lcm, log, log2, sqrt
 import bisect, collections, functools, heapq, itertools, math, operator, random, re, string
 """  # what its methods of Solution may use without an import
-READS_STDIN = re.compile(r"\binput\(|\bstdin\b|\bopen\(0")
-BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing a source may raise
 
 
 @dataclass
@@ -2666,14 +2677,6 @@ class Part:
         elif not is_valid(self.text) and is_valid(dedented := textwrap.dedent(self.text)) and CODE_LINE.match(dedented):
             self.text = dedented
         self.defined, self.imported, self.needed = source_names(self.text)
-
-
-def parsed(source: str) -> ast.Module:
-    """The syntax tree of a model's source; raises one of BROKEN."""
-    if len(source) > MAX_PARSED:
-        raise ValueError("too long")
-    warnings.filterwarnings("ignore", module=r"^model_program$")  # of invalid escapes
-    return parse_python(source, "model_program.py")
 
 
 def is_valid(source: str) -> bool:
@@ -2896,6 +2899,7 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
 
 MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
 SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say
+MOST_TIMEOUTS = 10  # of tests that are each alone: a program that hangs in all of many must not hold up the caller
 START_S = 60  # seconds a process may take to start
 JUDGE_MB = 512  # MiB that a judge may add, at least
 NO_ANSWER = {"passed": 0, "total": 0, "results": [], "unfit": False, "trusted": True, "ended": ""}
@@ -2966,7 +2970,7 @@ def run_code(
             Python source or a list of it: asserts (each counts as a test), `def check(candidate)` as in HumanEval,
             `def test_…()`, unittest.TestCase; the program's names can be used in it;
             a list of {"args": […], "kwargs": {…}, "expected": value, "function": name} or of pairs (args, expected),
-            which without an entry_point call the one function that no other function of the program uses;
+            which without an entry_point call the last function that no other function of the program uses;
             a list of {"input": text on stdin, "output": text on stdout}, or of pairs of such texts without an
             entry_point; each is a run of the program as a script, or
             with an entry_point and other data than text, or "testtype": "functional" (LiveCodeBench), a call;
@@ -2985,7 +2989,8 @@ def run_code(
         strict: raise SandboxError unless programs are kept from network and files.
         stop_at_first_failure: run no test after one that failed; those left count as failed.
         each_alone: each call, run as a script or assert gets a new process and limits of its own, total_timeout_s too,
-            so that a timeout or exit fails that test only. Other Python tests share names and so one process.
+            so that a timeout or exit fails that test only; none is run after ten timeouts. Other Python tests share
+            names and so one process.
         sandbox: a Sandbox of your own instead of the shared one.
 
     Raises:
@@ -3014,7 +3019,8 @@ def run_code(
     for part in plans:
         limits["total_s"] = total_timeout_s or timeout_s * min(max(part.least, 4), 10)
         verdicts.append(on_a_server(sandbox or DEFAULT, strict, limits, run, code, part, entry_point, setup))
-        if stop_at_first_failure and not verdicts[-1].all_passed:
+        timeouts = sum(verdict.status == "timeout" for verdict in verdicts)
+        if timeouts == MOST_TIMEOUTS or (stop_at_first_failure and not verdicts[-1].all_passed):
             break
     verdict = verdicts[0] if len(plans) == 1 else united(verdicts, len(plans))
     verdict.wall_s = time.monotonic() - started
@@ -3022,9 +3028,9 @@ def run_code(
 
 
 def united(verdicts: list[Verdict], total: int) -> Verdict:
-    """One verdict of those on single tests; those not run have failed."""
+    """One verdict of those on single tests; those not run have failed. If a usable one has failed, it is usable."""
     failed = [verdict for verdict in verdicts if not verdict.all_passed]
-    first = min(failed or verdicts, key=lambda verdict: verdict.usable)
+    first = max(failed or verdicts, key=lambda verdict: verdict.usable)
     results = [result | {"test": i} for i, verdict in enumerate(verdicts[:1000]) for result in verdict.results[:1]]
     trusted = all(verdict.trusted for verdict in verdicts)
     return Verdict(len(verdicts) - len(failed), total, first.status, trusted, results, first.detail)
@@ -3195,6 +3201,9 @@ def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
         total = max(total + 1, plan.least)
     elif limits["stops"]:
         total = max(total, plan.least)
+    is_cut = end or (limits["stops"] and answer["passed"] < total)
+    if is_cut and total > plan.least:  # a loop: how many tests would follow is unknown, and exiting must not pay
+        answer["passed"] = 0
     detail = end or next((result["detail"] for result in results if not result["passed"]), "")
     status = "ok" if answer["passed"] == total else status_of(detail)
     if answer["unfit"] and status != "ok" and not end:

@@ -3225,7 +3225,7 @@ def extract(source: str, names: list[str]) -> str:
         future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
         docstring = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         if place in kept or future or docstring:
-            chosen.append((statement, lines + "\n" * docstring))
+            chosen.append((statement, f"{lines}\n" if docstring else lines))
     return joined(chosen)
 
 

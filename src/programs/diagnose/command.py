@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
                 rescore(run, args.reward)
             reports.append(diagnose(run))
             if not args.json:
-                tell("\n" * (len(reports) > 1), end="")
+                tell("\n" if len(reports) > 1 else "", end="")
                 print_verdict(run, reports[-1])
         except UserError as error:
             failed.append({"path": source, "verdict": "unreadable", "error": str(error)})

@@ -118,5 +118,5 @@ def grade_other(proof, results, seconds: float) -> str:
         if score == 1 and 1 not in scores and numbers and gradable[id(x)] not in numbers:
             text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {x['gold']}"
             wrong.append(f"{results.name}, row {x['key']}: {text}")
-    proof.findings += wrong[:3] + [f"{results.name}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
+    proof.findings += wrong[:3] + ([f"{results.name}: {len(wrong) - 3} more rows like these"] if len(wrong) > 3 else [])
     return f"math_grader.py scores {same} of {len(graded)} completions as {results.file.name} does"

@@ -140,7 +140,7 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
         return proof
     run.start = f"its start {run.model} does not load here" if run.model else "no file or script names its start"
-    for name, source in [("before", run.model)] * bool(run.model) + [("teacher", x) for x in run.teacher[:1]]:
+    for name, source in ([("before", run.model)] if run.model else []) + [("teacher", x) for x in run.teacher[:1]]:
         try:
             networks[name] = load_plainly(source)
         except Exception as error:  # the start may be deleted, the teacher behind a server

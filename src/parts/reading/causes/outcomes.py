@@ -84,7 +84,7 @@ def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
         first, last = (statistics.fmean(measure(t.completion) for t in texts) for texts in (early, late))
         if abs(r) < 0.5 or math.copysign(1, r) * (last - first) <= 0.1 * max(abs(first), abs(last), 0.1):
             continue
-        text = f"among equally right completions the score goes with {'less ' * (r < 0)}{name} "
+        text = f"among equally right completions the score goes with {'less ' if r < 0 else ''}{name} "
         text += f"(r = {r:.2f}): {name} is {first:.3g}, then {last:.3g}"
         needed = sorted(map(measure, right))[9 * (len(right) - 1) // 10] if right else math.inf
         moves.append((r > 0 and last > 1.2 * needed and not earned, text))
