@@ -88,11 +88,11 @@ failed, 4 training diverged, 5 vLLM has other weights than the policy, 128 + n s
 #     8052-8420  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
 #     8423-8537  paired tests      Intervals, paired tests, pass@k
 #     8540-8618  settings          Settings of the trainer, and contradictions between them
-#     8621-8799  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8802-9041  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
-#     9044-9122  evaluation        The held-out gap between student and teacher
-#     9125-9277  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9280-9363  run               The memory and the plan of a run, its loop, and the command line
+#     8621-8805  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8808-9047  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     9050-9128  evaluation        The held-out gap between student and teacher
+#     9131-9283  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9286-9369  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -8691,8 +8691,14 @@ def gap_figures(student, teacher, looked_at: int = 0):
 
 # the columns that `token_gradients` returns: those of `teacher_view`, and of the update itself
 TOKEN_FIGURES = (
-    "kl/teacher policy/entropy policy/teacher_entropy policy/overlap policy/clip_frac kl/approx policy/lost_mass"
-).split()
+    "kl/teacher",
+    "policy/entropy",
+    "policy/teacher_entropy",
+    "policy/overlap",
+    "policy/clip_frac",
+    "kl/approx",
+    "policy/lost_mass",
+)
 
 
 def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):

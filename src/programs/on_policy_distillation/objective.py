@@ -80,8 +80,14 @@ def gap_figures(student, teacher, looked_at: int = 0):
 
 # the columns that `token_gradients` returns: those of `teacher_view`, and of the update itself
 TOKEN_FIGURES = (
-    "kl/teacher policy/entropy policy/teacher_entropy policy/overlap policy/clip_frac kl/approx policy/lost_mass"
-).split()
+    "kl/teacher",
+    "policy/entropy",
+    "policy/teacher_entropy",
+    "policy/overlap",
+    "policy/clip_frac",
+    "kl/approx",
+    "policy/lost_mass",
+)
 
 
 def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
