@@ -2951,9 +2951,9 @@ def pattern_texts(pattern: str, rule: str) -> list[str]:
         raise UserError(f"got --rule {rule!r}: {error}; expected a regular expression") from None
     need(pattern, f"got --rule {rule!r}; expected KIND:REGEX")
     texts = ["The answer is 42.", "<think>So it is.</think>\n<answer>42</answer>", "42", "", "-"]
-    found = [next((text for text in texts if bool(search(text)) == held), None) for held in (True, False)]
-    need(found[1] is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
-    return [text for text in found if text is not None]
+    examples = [next((text for text in texts if bool(search(text)) == held), None) for held in (True, False)]
+    need(examples[1] is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
+    return [text for text in examples if text is not None]
 
 
 def rubric_parts(rubric: list[dict]) -> tuple[list[str], dict[str, str], list[tuple]]:
@@ -2985,10 +2985,10 @@ def read_schema(file: str):
         raise UserError(f"{got}: {error}; expected a JSON Schema; try python -m json.tool {file}") from None
     except Exception as error:  # jsonschema's own, of many classes
         where = "/".join(map(str, getattr(error, "path", ()))) or "its top"
-        what = str(getattr(error, "message", error)).partition("\n")[0]
-        raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
-    own = schema.get("$id") if isinstance(schema, dict) else None
-    others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {own}
+        problem = str(getattr(error, "message", error)).partition("\n")[0]
+        raise UserError(f"{got}, invalid at {where}: {problem}; expected a valid JSON Schema") from None
+    address = schema.get("$id") if isinstance(schema, dict) else None
+    others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {address}
     other = min(others, default=None)
     need(other is None, f"{got} with $ref {other!r}, another file; expected one; try putting it into $defs")
     return schema
@@ -2998,9 +2998,9 @@ def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
     """(constants, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
     schema = read_schema(args.schema)
     example, exact = example_of(schema), args.exact or []
-    found = example is not None or checker_of(schema).is_valid(None)
+    has_example = example is not None or checker_of(schema).is_valid(None)
     got = f"got --schema {args.schema}, for which no example was found"
-    need(found, f'{got}; expected one for the self-test; try "examples": [VALUE] in the schema')
+    need(has_example, f'{got}; expected one for the self-test; try "examples": [VALUE] in the schema')
     keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
     for key in exact:
         known = f"expected among {', '.join(keys) or 'its properties'}{suggest(key, keys)}"
@@ -3072,11 +3072,11 @@ def preflighted(args) -> dict:
     done = subprocess.run(command, capture_output=True, text=True)
     wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
     need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
-    found = json.loads(done.stdout)
-    paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
-    said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
-    said |= {"completions": sum(f["completions"] for f in found["functions"]), "not_paid": paid_nothing}
-    return said | {"findings": found["findings"]}
+    outcome = json.loads(done.stdout)
+    paid_nothing = [probe["name"] for probe in outcome["probes"] if probe["status"] == "pass"]
+    said = {"ready": outcome["ready"], "rows": outcome["rows"], "gold_with_full_marks": outcome["gold"]["full_marks"]}
+    said |= {"completions": sum(f["completions"] for f in outcome["functions"]), "not_paid": paid_nothing}
+    return said | {"findings": outcome["findings"]}
 
 
 # ---------------------------------------------------------------- ports (src/programs/create_reward_template/ports.py)
@@ -3258,17 +3258,17 @@ def ported(args) -> str:
         return inlined(args)
     args.source = f"{without_trainer(args)}:{args.source.rpartition(':')[2]}"
     file, name, _ = spec_parts(args.source)
-    found, _ = find_reward(args.source)
-    verl_form = callable(found) and {"solution_str", "ground_truth"} <= {*inspect.signature(found).parameters}
+    rewards, _ = find_reward(args.source)
+    verl_form = callable(rewards) and {"solution_str", "ground_truth"} <= {*inspect.signature(rewards).parameters}
     args.target = args.target or ("trl" if verl_form else "verl")
-    kind = "a reward of TRL's contract" if callable(found) else f"a list of {len(found)} rewards"
+    kind = "a reward of TRL's contract" if callable(rewards) else f"a list of {len(rewards)} rewards"
     got = f"got --for {args.target} with --from {args.source!r}"
     as_it_is = "expected --for verl; TRL takes it as it is, with reward_funcs=[...] and reward_weights=[...]"
     need(not verl_form or args.target == "trl", f"{got}, a compute_score; expected --for trl")
-    for_trl = verl_form or (callable(found) and is_per_sample(found))
+    for_trl = verl_form or (callable(rewards) and is_per_sample(rewards))
     need(for_trl or args.target == "verl", f"{got}, {kind}; {as_it_is}")
     need(args.target != "both", f"{got}; expected trl or verl; try one command for each")
-    args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
+    args.pairs = [(rewards, 1.0)] if verl_form else weighted(args, rewards)
     weight = args.pairs[0][1]
     need(weight == 1.0 or args.target == "verl", f"{got}; expected no weight; try reward_weights=[{weight:g}] in TRL")
     required, names = columns_of_port(args, verl_form)
@@ -3280,7 +3280,7 @@ def ported(args) -> str:
     required = [args.gold_column] if verl_form else required
     path = os.path.relpath(Path(file).resolve(), args.output.resolve().parent)
     constants = {"SOURCE": f"load_file(HERE / {json.dumps(path)})  # keep it there"}
-    constants |= {"PARTS": parts_constant(args, found), "CHAT": f"{args.completions == 'messages'}  # or text"}
+    constants |= {"PARTS": parts_constant(args, rewards), "CHAT": f"{args.completions == 'messages'}  # or text"}
     text = PORT_TO_TRL if args.target == "trl" else PORT_TO_VERL
     if not verl_form:  # of one sample
         text = text.replace("given_by_verl(text, row)", 'row | {"completion": text}')
@@ -3296,16 +3296,16 @@ def ported(args) -> str:
     return assembled(head_of(args, about, args.gold_column, others), texts, contracts_of(args)[0], constants)
 
 
-def weighted(args, found) -> list[tuple]:
+def weighted(args, rewards) -> list[tuple]:
     """(function, weight) of everything that --from names, with the numbers of --weights where it is a list."""
     if not args.weights:
         return load_rewards(args.source)
-    got, count = f"got --weights {' '.join(map(str, args.weights))}", len(found) if isinstance(found, list) else 1
-    fits = isinstance(found, list) and not hasattr(found, "weights") and not spec_parts(args.source)[2]
+    got, count = f"got --weights {' '.join(map(str, args.weights))}", len(rewards) if isinstance(rewards, list) else 1
+    fits = isinstance(rewards, list) and not hasattr(rewards, "weights") and not spec_parts(args.source)[2]
     need(fits, f"{got} with {args.source}; expected a list without weights of its own; try leaving --weights out")
     need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
     need(len(args.weights) == count, f"{got} for {count} functions; expected one for each")
-    return list(zip(found, args.weights, strict=True))
+    return list(zip(rewards, args.weights, strict=True))
 
 
 def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
@@ -3332,14 +3332,14 @@ def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
     return [name for name in demanded if name not in OWN | EXTRAS], names
 
 
-def parts_constant(args, found) -> str:
+def parts_constant(args, rewards) -> str:
     """The constant PARTS: each function by its place in the file, and its weight."""
     lines, name = {}, spec_parts(args.source)[1]
     for place, (function, weight) in enumerate(args.pairs):
         key = getattr(function, "__name__", type(function).__name__)
         while key in lines:
             key += "_2"
-        where = f"SOURCE.{name}[{place}]" if isinstance(found, list) else f"SOURCE.{name}"
+        where = f"SOURCE.{name}[{place}]" if isinstance(rewards, list) else f"SOURCE.{name}"
         lines[key] = f'    "{key}": ({where}, {float(weight)}),'
     return "{  # name: (function, weight)\n" + "\n".join(lines.values()) + "\n}"
 
@@ -3352,11 +3352,11 @@ def inlined(args) -> str:
     text, (file, name, weight) = source_text(args), spec_parts(args.source)
     got = f"got --inline with --from {args.source!r}"
     need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
-    found = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
-    need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
+    functions = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
+    need(functions, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
     need(not weight and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
-    given = found[0].args
-    read = read_names(*found[0].body)
+    given = functions[0].args
+    read = read_names(*functions[0].body)
     hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
     used = sorted(read & ({"prompt", "prompts"} | EXTRAS | hidden))
     need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
@@ -3649,18 +3649,18 @@ def with_signature(text: str, args) -> str:
 def with_caller(text: str, plain: dict[str, str], args) -> str:
     """A written reward that scores one answer, or names the answers otherwise, by a function for a batch."""
     one, batch = not args.answers.endswith("s"), f"{args.name}_batch"
-    own = "completion" if one else "completions"  # as trainers name the answers
-    missing = "" if args.answers == own else "None"
+    usual_name = "completion" if one else "completions"  # as trainers name the answers
+    missing = "" if args.answers == usual_name else "None"
     header = [f"{name}={default or missing}".rstrip("=") for name, default in args.parameters.items()]
-    header += [f"{own}=None"] if missing else []
+    header += [f"{usual_name}=None"] if missing else []
     call = [f"{plain.get(x, x)}=" + (f"[{x}]" if one and not limit_of(x) else x) for x in args.parameters]
     kind, wait = ("async ", "await ") if f"async def {args.name}(" in text else ("", "")
     text = re.sub(rf"(?m)(?:(?<=^def )|(?<=^async def )){args.name}(?=\()|\b{args.name}(?=\(prompts=)", batch, text)
     body, main, end = text.rpartition(START) if START in text else (text, "", "")
     lines = [f"{kind}def {args.name}({', '.join(header)}, **kwargs):"]
-    lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{own}`."""']
+    lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{usual_name}`."""']
     if missing:
-        lines.append(f"    {args.answers} = {own} if {args.answers} is None else {args.answers}")
+        lines.append(f"    {args.answers} = {usual_name} if {args.answers} is None else {args.answers}")
     if one:
         lines.append("    kwargs = {name: [value] for name, value in kwargs.items()}")
     lines += [
@@ -3700,17 +3700,17 @@ def tried_on_programs(args) -> dict:
     """
     kinds, names, codes = map(list, zip(*attack_programs(), strict=True))
     row = {"prompt": [{"role": "user", "content": ""}], args.gold_column or "tests": [TEST_OF_ATTACKS]}
-    told = called_on_programs(str(args.output.resolve()), args.name, row, codes, TRIAL_S)
-    if "ended" in told:
-        return {"ready": False, "ended": told["ended"]}
-    if "raised" in told:
-        raise UserError(f"got {told['raised']} from {args.output}; nothing is written; try sandbox.py --report")
-    tried = list(zip(kinds, names, told["scores"], strict=True))
+    outcome = called_on_programs(str(args.output.resolve()), args.name, row, codes, TRIAL_S)
+    if "ended" in outcome:
+        return {"ready": False, "ended": outcome["ended"]}
+    if "raised" in outcome:
+        raise UserError(f"got {outcome['raised']} from {args.output}; nothing is written; try sandbox.py --report")
+    tried = list(zip(kinds, names, outcome["scores"], strict=True))
     hostile = [name for kind, name, _ in tried if kind == "hostile"]
     missed = [name for kind, name, score in tried if kind == "right" and score != 1.0]
     paid = [name for kind, name, score in tried if kind == "hostile" and score]
     report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
-    report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": told["isolated"]}
+    report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": outcome["isolated"]}
     report |= {"not_against": NOT_AGAINST, "on_your_rows": f"prove.py {args.output}:{args.name} --data FILE"}
     return report | {"right_but_0": RIGHT_AT_0.format(in_what=IN_WHAT[args.per], **vars(args))}
 

@@ -740,7 +740,7 @@ class LoggedRun:
     trials: dict[str, str] = field(default_factory=dict)  # cause -> evidence for it that --rescore found
     golds: dict[str, str] = field(default_factory=dict)  # prompt -> gold answer, in the order of the training data
     head: list[dict] = field(default_factory=list)  # the log's first rows
-    own: dict[str, str] = field(default_factory=dict)  # figure or text -> the column that words of its name point to
+    guessed: dict[str, str] = field(default_factory=dict)  # figure or text -> the column that its words point to
 
     @property
     def dialect(self) -> str:
@@ -1874,11 +1874,11 @@ def samples_beside(path: Path, run: LoggedRun, alone: bool, given: str = "") -> 
     """The rows of the file `given`, of samples.jsonl beside a log, or of the only samples in its folder `alone`."""
     if given:
         return own_samples(Path(given), run)
-    own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
+    usual, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
     others = [p for p in others if p != path and columns_of(p) and not HELD_OUT.search(p.stem)]
     tables = [p for p in others if is_samples(p)]
-    files = [own] if own.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
-    if run.own and not files:
+    files = [usual] if usual.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
+    if run.guessed and not files:
         files = [p for p in others if "step" in sample_columns(rows_of_samples(p, LoggedRun("", "", "")))]
     if tables and not files:
         run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
@@ -1906,8 +1906,8 @@ def sample_columns(rows: list[dict]) -> dict[str, str]:
 def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) -> list[dict]:
     """The rows of a file of samples; if their names are unknown, columns count by the words of their names."""
     rows = rows_of_samples(path, remarks)
-    if columns := sample_columns(rows) if run.own or not remarks else {}:
-        run.own["completion"] = columns["completion"]
+    if columns := sample_columns(rows) if run.guessed or not remarks else {}:
+        run.guessed["completion"] = columns["completion"]
         run.remarks.append(f"of {path.name}, {meanings(columns)}")
     return [row | {kind: row.get(column) for kind, column in columns.items()} for row in rows]
 
@@ -2312,15 +2312,15 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a log as read_named does; if its score or step has no known name, columns count by the words of theirs."""
     run = read_named(paths, columns)
     fits = own_columns(paths[0], run, columns)
-    own = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
-    if own.keys() & {"reward", "step"}:
-        run = read_named(paths, columns | own)
-        run.own, run.trainer = own, "other" if "reward" in own else run.trainer
-        run.remarks.append(f"{meanings(own)}; if one is wrong, try --columns FIGURE=NAME")
-        is_share = "right" in map(KIND.get, words_of(own.get("accuracy", "")))
+    guessed = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
+    if guessed.keys() & {"reward", "step"}:
+        run = read_named(paths, columns | guessed)
+        run.guessed, run.trainer = guessed, "other" if "reward" in guessed else run.trainer
+        run.remarks.append(f"{meanings(guessed)}; if one is wrong, try --columns FIGURE=NAME")
+        is_share = "right" in map(KIND.get, words_of(guessed.get("accuracy", "")))
         if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
             run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
-            run.remarks[-1] += f"; {own['accuracy']} exceeds 1, so it was read as per cent"
+            run.remarks[-1] += f"; {guessed['accuracy']} exceeds 1, so it was read as per cent"
     for figure, names in fits.items():
         text = f"{' and '.join(names)} fit {figure} equally, so none was read; try --columns {figure}={names[0]}"
         run.remarks += [text] if len(names) > 1 else []
@@ -2599,8 +2599,8 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
     scripts += [(path, [*words, *run.parts()]) for path in [alone and script_of_output(folder)] if path]
-    if alone and not words and (run.own or not run.parts()):
-        takes, paths = {*COMPLETIONS, run.own.get("completion")}, sorted(folder.glob("*.py"))[:20]
+    if alone and not words and (run.guessed or not run.parts()):
+        takes, paths = {*COMPLETIONS, run.guessed.get("completion")}, sorted(folder.glob("*.py"))[:20]
         scripts = [(path, [x]) for path in paths for x in named_functions(path, [""], takes)[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:

@@ -86,17 +86,17 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     6670-6707  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     6710-6916  paired tests        Intervals, paired tests, pass@k
 #     6919-7003  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     7006-7329  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     7332-7473  settings            Settings
-#     7476-7629  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7632-7917  tasks               What a task is; generation, mathematics, code
-#     7920-8065  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     8068-8254  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     8257-8405  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     8408-8675  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8678-8797  models              Models in vLLM, on servers, and none; opening those that were named
-#     8800-8860  others              Results of other programs, which --compare takes like results.json
-#     8863-9039  run                 Running the tasks, and the command line
+#     7006-7330  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     7333-7474  settings            Settings
+#     7477-7630  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7633-7918  tasks               What a task is; generation, mathematics, code
+#     7921-8066  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     8069-8255  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     8258-8406  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     8409-8676  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8679-8798  models              Models in vLLM, on servers, and none; opening those that were named
+#     8801-8861  others              Results of other programs, which --compare takes like results.json
+#     8864-9040  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -7280,7 +7280,8 @@ def read_table(file: Path) -> tuple[list[OtherResults], dict]:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
     figures = flat(value) if isinstance(value, dict) else {}
     rows = max(tables_in(value), key=len, default=[])
-    return [OtherResults(file, own, figures, model) for model, own in by_model(rows).items()] if rows else [], figures
+    tables = by_model(rows) if rows else {}
+    return [OtherResults(file, table, figures, model) for model, table in tables.items()], figures
 
 
 def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:

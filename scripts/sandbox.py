@@ -47,17 +47,17 @@ because namespaces do the same in a sixth of the time.
 #       440-517  confinement      Put a forked process under all layers, before any foreign code runs in it
 #       520-891  server           The fork server: forks a process for each job, under all layers, and reports how it …
 #      894-1029  process          The caller's side of the fork server: start it, ask it for processes, learn how …
-#     1032-1067  isolation        What the sandbox keeps programs from on this machine: the report, and the refusal …
-#     1070-1330  values           Values sent between the processes: plain data as JSON with tags, and objects that …
-#     1333-1416  comparison       Compare results with expected values, and shorten both for verdicts
-#     1419-1761  tests in python  Read tests in Python: which names are the program's, and what counts as a test
-#     1764-1930  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1933-2281  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     2284-2429  program          The program's process: runs model code as a script, or as a module whose functions …
-#     2432-2635  forms of tests   Read the tests of a program and sort them into one of three forms
-#     2638-2895  answers          Find the program in a model's answer
-#     2898-3262  run code         Run programs against their tests, and give verdicts: what callers use
-#     3265-3316  command          The command line
+#     1032-1069  isolation        What the sandbox keeps programs from on this machine: the report, and the refusal …
+#     1072-1332  values           Values sent between the processes: plain data as JSON with tags, and objects that …
+#     1335-1418  comparison       Compare results with expected values, and shorten both for verdicts
+#     1421-1765  tests in python  Read tests in Python: which names are the program's, and what counts as a test
+#     1768-1934  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1937-2285  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     2288-2433  program          The program's process: runs model code as a script, or as a module whose functions …
+#     2436-2639  forms of tests   Read the tests of a program and sort them into one of three forms
+#     2642-2899  answers          Find the program in a model's answer
+#     2902-3273  run code         Run programs against their tests, and give verdicts: what callers use
+#     3276-3327  command          The command line
 
 import argparse
 import ast
@@ -1052,14 +1052,16 @@ def check_isolation(sandbox: Sandbox, strict: bool) -> None:
         return
     exposed = os.getuid() == 0 and "files" in missing and sandbox.report["layers"]["user"] != "on"
     off = ", ".join(f"{name} ({why})" for name, why in sandbox.report["layers"].items() if why != "on")
-    what = f"sandbox: got no protection of: {', '.join(missing)}; layers missing here: {off}"
+    problem = f"sandbox: got no protection of: {', '.join(missing)}; layers missing here: {off}"
     if strict and set(missing) & {"network", "files"}:
-        raise SandboxError(f"{what}; expected network and file isolation (strict); try Linux with Landlock and seccomp")
+        raise SandboxError(
+            f"{problem}; expected network and file isolation (strict); try Linux with Landlock and seccomp"
+        )
     if exposed and "user" not in sandbox.disable:
-        raise SandboxError(f"{what}; expected isolation, or another user, for model code; try an ordinary user")
-    if what not in WARNED:
-        WARNED.add(what)
-        warnings.warn(what, RuntimeWarning, stacklevel=3)
+        raise SandboxError(f"{problem}; expected isolation, or another user, for model code; try an ordinary user")
+    if problem not in WARNED:
+        WARNED.add(problem)
+        warnings.warn(problem, RuntimeWarning, stacklevel=3)
 
 
 def available_cores() -> int:
@@ -1503,8 +1505,10 @@ class CountAsserts(ast.NodeTransformer):
         """A call of a function named assert…, such as numpy.testing.assert_allclose, counts as an assert."""
         function = getattr(node.value, "func", None)
         name = getattr(function, "attr", getattr(function, "id", ""))
-        own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"  # unittest counts
-        if not name.startswith("assert") or own:
+        is_of_self = (
+            isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
+        )  # unittest counts
+        if not name.startswith("assert") or is_of_self:
             return node
         return self.counted(node, [node, self.call(node, "__check__", ast.Constant(True))])
 
@@ -1752,8 +1756,8 @@ def judging_names(tests: ast.AST, wanted: set, program: set) -> set:
 
 def wraps_a_call(tests: ast.AST, name: str, program: set) -> bool:
     """Whether a function is called with what another function of the program returns."""
-    mine = [call for call in calls_in(tests) if call.func.id == name]
-    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in mine)
+    calls = [call for call in calls_in(tests) if call.func.id == name]
+    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in calls)
 
 
 def iterated_names(tests: ast.AST) -> set:
@@ -3168,11 +3172,11 @@ def run_calls(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> 
 def run_judged(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> Verdict:
     """Have a judge run the tests; it calls the program, in a process of its own, by a socket between the two."""
     program_side, judge_side = socket.socketpair()
-    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
+    judge_limits = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
     with contextlib.ExitStack() as stack:
         process = sandbox.spawn("program", process_limits(limits), channel=program_side)
         stack.callback(process.close)
-        judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
+        judge = sandbox.spawn("judge", process_limits(judge_limits), extra=judge_side)
         stack.callback(judge.close)
         await_start(judge, limits)
         try:
@@ -3187,8 +3191,15 @@ def run_judged(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) ->
 
 def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str) -> dict:
     """What a judge is told."""
-    told = {name: limits[name] for name in ("timeout_s", "result_bytes", "deadline", "stops")}
-    return {"code": code, "kind": plan.kind, "cases": plan.cases, "entry_point": entry_point, "setup": setup, **told}
+    server_limits = {name: limits[name] for name in ("timeout_s", "result_bytes", "deadline", "stops")}
+    return {
+        "code": code,
+        "kind": plan.kind,
+        "cases": plan.cases,
+        "entry_point": entry_point,
+        "setup": setup,
+        **server_limits,
+    }
 
 
 def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
@@ -3257,8 +3268,8 @@ def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
         verdicts = list(pool.map(run, itertools.count(), jobs))
     if unusable:
         first, bad = min(unusable), len(unusable)
-        what = f"got {bad} of {len(verdicts)} jobs with tests that cannot be used, the first of them job {first}"
-        warnings.warn(f"{what}: {unusable[first]}", RuntimeWarning, stacklevel=2)
+        problem = f"got {bad} of {len(verdicts)} jobs with tests that cannot be used, the first of them job {first}"
+        warnings.warn(f"{problem}: {unusable[first]}", RuntimeWarning, stacklevel=2)
     return verdicts
 
 
@@ -3304,8 +3315,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return run_command(command_flags().parse_args(argv))
     except (BadTests, SandboxError, OSError, ValueError) as error:
-        told = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
-        print(f"error: {told}", file=sys.stderr)
+        problem = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
+        print(f"error: {problem}", file=sys.stderr)
         return 3 if isinstance(error, SandboxError) else 2
 
 

@@ -1642,7 +1642,7 @@ def test_columns_that_fit_equally_are_named_and_those_of_a_known_log_are_not_gue
     assert "devAcc and testAcc fit accuracy equally" in run.remarks[1] and "held_out" not in run.series
     rows = [{"step": n, "reward": 0.3 + n / 100, "devAcc": 0.3, "avgPay": 0.4} for n in range(40)]
     run = diagnose.load_run(str(write_lines(tmp_path / "b.jsonl", rows)))
-    assert (run.own, run.remarks, run.series.keys()) == ({}, [], {"score"})
+    assert (run.guessed, run.remarks, run.series.keys()) == ({}, [], {"score"})
 
 
 def test_samples_and_reward_of_a_self_written_loop_are_read_by_words_and_contents(tmp_path):

@@ -285,7 +285,8 @@ def read_table(file: Path) -> tuple[list[OtherResults], dict]:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
     figures = flat(value) if isinstance(value, dict) else {}
     rows = max(tables_in(value), key=len, default=[])
-    return [OtherResults(file, own, figures, model) for model, own in by_model(rows).items()] if rows else [], figures
+    tables = by_model(rows) if rows else {}
+    return [OtherResults(file, table, figures, model) for model, table in tables.items()], figures
 
 
 def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:

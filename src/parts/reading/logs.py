@@ -291,15 +291,15 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a log as read_named does; if its score or step has no known name, columns count by the words of theirs."""
     run = read_named(paths, columns)
     fits = own_columns(paths[0], run, columns)
-    own = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
-    if own.keys() & {"reward", "step"}:
-        run = read_named(paths, columns | own)
-        run.own, run.trainer = own, "other" if "reward" in own else run.trainer
-        run.remarks.append(f"{meanings(own)}; if one is wrong, try --columns FIGURE=NAME")
-        is_share = "right" in map(KIND.get, words_of(own.get("accuracy", "")))
+    guessed = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
+    if guessed.keys() & {"reward", "step"}:
+        run = read_named(paths, columns | guessed)
+        run.guessed, run.trainer = guessed, "other" if "reward" in guessed else run.trainer
+        run.remarks.append(f"{meanings(guessed)}; if one is wrong, try --columns FIGURE=NAME")
+        is_share = "right" in map(KIND.get, words_of(guessed.get("accuracy", "")))
         if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
             run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
-            run.remarks[-1] += f"; {own['accuracy']} exceeds 1, so it was read as per cent"
+            run.remarks[-1] += f"; {guessed['accuracy']} exceeds 1, so it was read as per cent"
     for figure, names in fits.items():
         text = f"{' and '.join(names)} fit {figure} equally, so none was read; try --columns {figure}={names[0]}"
         run.remarks += [text] if len(names) > 1 else []

@@ -229,8 +229,8 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
     scripts += [(path, [*words, *run.parts()]) for path in [alone and script_of_output(folder)] if path]
-    if alone and not words and (run.own or not run.parts()):
-        takes, paths = {*COMPLETIONS, run.own.get("completion")}, sorted(folder.glob("*.py"))[:20]
+    if alone and not words and (run.guessed or not run.parts()):
+        takes, paths = {*COMPLETIONS, run.guessed.get("completion")}, sorted(folder.glob("*.py"))[:20]
         scripts = [(path, [x]) for path in paths for x in named_functions(path, [""], takes)[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:

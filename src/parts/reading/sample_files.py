@@ -89,11 +89,11 @@ def samples_beside(path: Path, run: LoggedRun, alone: bool, given: str = "") -> 
     """The rows of the file `given`, of samples.jsonl beside a log, or of the only samples in its folder `alone`."""
     if given:
         return own_samples(Path(given), run)
-    own, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
+    usual, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
     others = [p for p in others if p != path and columns_of(p) and not HELD_OUT.search(p.stem)]
     tables = [p for p in others if is_samples(p)]
-    files = [own] if own.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
-    if run.own and not files:
+    files = [usual] if usual.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
+    if run.guessed and not files:
         files = [p for p in others if "step" in sample_columns(rows_of_samples(p, LoggedRun("", "", "")))]
     if tables and not files:
         run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
@@ -121,8 +121,8 @@ def sample_columns(rows: list[dict]) -> dict[str, str]:
 def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) -> list[dict]:
     """The rows of a file of samples; if their names are unknown, columns count by the words of their names."""
     rows = rows_of_samples(path, remarks)
-    if columns := sample_columns(rows) if run.own or not remarks else {}:
-        run.own["completion"] = columns["completion"]
+    if columns := sample_columns(rows) if run.guessed or not remarks else {}:
+        run.guessed["completion"] = columns["completion"]
         run.remarks.append(f"of {path.name}, {meanings(columns)}")
     return [row | {kind: row.get(column) for kind, column in columns.items()} for row in rows]
 

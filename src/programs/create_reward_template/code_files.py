@@ -118,18 +118,18 @@ def with_signature(text: str, args) -> str:
 def with_caller(text: str, plain: dict[str, str], args) -> str:
     """A written reward that scores one answer, or names the answers otherwise, by a function for a batch."""
     one, batch = not args.answers.endswith("s"), f"{args.name}_batch"
-    own = "completion" if one else "completions"  # as trainers name the answers
-    missing = "" if args.answers == own else "None"
+    usual_name = "completion" if one else "completions"  # as trainers name the answers
+    missing = "" if args.answers == usual_name else "None"
     header = [f"{name}={default or missing}".rstrip("=") for name, default in args.parameters.items()]
-    header += [f"{own}=None"] if missing else []
+    header += [f"{usual_name}=None"] if missing else []
     call = [f"{plain.get(x, x)}=" + (f"[{x}]" if one and not limit_of(x) else x) for x in args.parameters]
     kind, wait = ("async ", "await ") if f"async def {args.name}(" in text else ("", "")
     text = re.sub(rf"(?m)(?:(?<=^def )|(?<=^async def )){args.name}(?=\()|\b{args.name}(?=\(prompts=)", batch, text)
     body, main, end = text.rpartition(START) if START in text else (text, "", "")
     lines = [f"{kind}def {args.name}({', '.join(header)}, **kwargs):"]
-    lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{own}`."""']
+    lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{usual_name}`."""']
     if missing:
-        lines.append(f"    {args.answers} = {own} if {args.answers} is None else {args.answers}")
+        lines.append(f"    {args.answers} = {usual_name} if {args.answers} is None else {args.answers}")
     if one:
         lines.append("    kwargs = {name: [value] for name, value in kwargs.items()}")
     lines += [
@@ -169,16 +169,16 @@ def tried_on_programs(args) -> dict:
     """
     kinds, names, codes = map(list, zip(*attack_programs(), strict=True))
     row = {"prompt": [{"role": "user", "content": ""}], args.gold_column or "tests": [TEST_OF_ATTACKS]}
-    told = called_on_programs(str(args.output.resolve()), args.name, row, codes, TRIAL_S)
-    if "ended" in told:
-        return {"ready": False, "ended": told["ended"]}
-    if "raised" in told:
-        raise UserError(f"got {told['raised']} from {args.output}; nothing is written; try sandbox.py --report")
-    tried = list(zip(kinds, names, told["scores"], strict=True))
+    outcome = called_on_programs(str(args.output.resolve()), args.name, row, codes, TRIAL_S)
+    if "ended" in outcome:
+        return {"ready": False, "ended": outcome["ended"]}
+    if "raised" in outcome:
+        raise UserError(f"got {outcome['raised']} from {args.output}; nothing is written; try sandbox.py --report")
+    tried = list(zip(kinds, names, outcome["scores"], strict=True))
     hostile = [name for kind, name, _ in tried if kind == "hostile"]
     missed = [name for kind, name, score in tried if kind == "right" and score != 1.0]
     paid = [name for kind, name, score in tried if kind == "hostile" and score]
     report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
-    report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": told["isolated"]}
+    report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": outcome["isolated"]}
     report |= {"not_against": NOT_AGAINST, "on_your_rows": f"prove.py {args.output}:{args.name} --data FILE"}
     return report | {"right_but_0": RIGHT_AT_0.format(in_what=IN_WHAT[args.per], **vars(args))}

@@ -89,17 +89,17 @@ def ported(args) -> str:
         return inlined(args)
     args.source = f"{without_trainer(args)}:{args.source.rpartition(':')[2]}"
     file, name, _ = spec_parts(args.source)
-    found, _ = find_reward(args.source)
-    verl_form = callable(found) and {"solution_str", "ground_truth"} <= {*inspect.signature(found).parameters}
+    rewards, _ = find_reward(args.source)
+    verl_form = callable(rewards) and {"solution_str", "ground_truth"} <= {*inspect.signature(rewards).parameters}
     args.target = args.target or ("trl" if verl_form else "verl")
-    kind = "a reward of TRL's contract" if callable(found) else f"a list of {len(found)} rewards"
+    kind = "a reward of TRL's contract" if callable(rewards) else f"a list of {len(rewards)} rewards"
     got = f"got --for {args.target} with --from {args.source!r}"
     as_it_is = "expected --for verl; TRL takes it as it is, with reward_funcs=[...] and reward_weights=[...]"
     need(not verl_form or args.target == "trl", f"{got}, a compute_score; expected --for trl")
-    for_trl = verl_form or (callable(found) and is_per_sample(found))
+    for_trl = verl_form or (callable(rewards) and is_per_sample(rewards))
     need(for_trl or args.target == "verl", f"{got}, {kind}; {as_it_is}")
     need(args.target != "both", f"{got}; expected trl or verl; try one command for each")
-    args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
+    args.pairs = [(rewards, 1.0)] if verl_form else weighted(args, rewards)
     weight = args.pairs[0][1]
     need(weight == 1.0 or args.target == "verl", f"{got}; expected no weight; try reward_weights=[{weight:g}] in TRL")
     required, names = columns_of_port(args, verl_form)
@@ -111,7 +111,7 @@ def ported(args) -> str:
     required = [args.gold_column] if verl_form else required
     path = os.path.relpath(Path(file).resolve(), args.output.resolve().parent)
     constants = {"SOURCE": f"load_file(HERE / {json.dumps(path)})  # keep it there"}
-    constants |= {"PARTS": parts_constant(args, found), "CHAT": f"{args.completions == 'messages'}  # or text"}
+    constants |= {"PARTS": parts_constant(args, rewards), "CHAT": f"{args.completions == 'messages'}  # or text"}
     text = PORT_TO_TRL if args.target == "trl" else PORT_TO_VERL
     if not verl_form:  # of one sample
         text = text.replace("given_by_verl(text, row)", 'row | {"completion": text}')
@@ -127,16 +127,16 @@ def ported(args) -> str:
     return assembled(head_of(args, about, args.gold_column, others), texts, contracts_of(args)[0], constants)
 
 
-def weighted(args, found) -> list[tuple]:
+def weighted(args, rewards) -> list[tuple]:
     """(function, weight) of everything that --from names, with the numbers of --weights where it is a list."""
     if not args.weights:
         return load_rewards(args.source)
-    got, count = f"got --weights {' '.join(map(str, args.weights))}", len(found) if isinstance(found, list) else 1
-    fits = isinstance(found, list) and not hasattr(found, "weights") and not spec_parts(args.source)[2]
+    got, count = f"got --weights {' '.join(map(str, args.weights))}", len(rewards) if isinstance(rewards, list) else 1
+    fits = isinstance(rewards, list) and not hasattr(rewards, "weights") and not spec_parts(args.source)[2]
     need(fits, f"{got} with {args.source}; expected a list without weights of its own; try leaving --weights out")
     need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
     need(len(args.weights) == count, f"{got} for {count} functions; expected one for each")
-    return list(zip(found, args.weights, strict=True))
+    return list(zip(rewards, args.weights, strict=True))
 
 
 def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
@@ -163,14 +163,14 @@ def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
     return [name for name in demanded if name not in OWN | EXTRAS], names
 
 
-def parts_constant(args, found) -> str:
+def parts_constant(args, rewards) -> str:
     """The constant PARTS: each function by its place in the file, and its weight."""
     lines, name = {}, spec_parts(args.source)[1]
     for place, (function, weight) in enumerate(args.pairs):
         key = getattr(function, "__name__", type(function).__name__)
         while key in lines:
             key += "_2"
-        where = f"SOURCE.{name}[{place}]" if isinstance(found, list) else f"SOURCE.{name}"
+        where = f"SOURCE.{name}[{place}]" if isinstance(rewards, list) else f"SOURCE.{name}"
         lines[key] = f'    "{key}": ({where}, {float(weight)}),'
     return "{  # name: (function, weight)\n" + "\n".join(lines.values()) + "\n}"
 
@@ -183,11 +183,11 @@ def inlined(args) -> str:
     text, (file, name, weight) = source_text(args), spec_parts(args.source)
     got = f"got --inline with --from {args.source!r}"
     need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
-    found = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
-    need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
+    functions = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
+    need(functions, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
     need(not weight and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
-    given = found[0].args
-    read = read_names(*found[0].body)
+    given = functions[0].args
+    read = read_names(*functions[0].body)
     hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
     used = sorted(read & ({"prompt", "prompts"} | EXTRAS | hidden))
     need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")

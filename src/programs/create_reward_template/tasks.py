@@ -164,9 +164,9 @@ def pattern_texts(pattern: str, rule: str) -> list[str]:
         raise UserError(f"got --rule {rule!r}: {error}; expected a regular expression") from None
     need(pattern, f"got --rule {rule!r}; expected KIND:REGEX")
     texts = ["The answer is 42.", "<think>So it is.</think>\n<answer>42</answer>", "42", "", "-"]
-    found = [next((text for text in texts if bool(search(text)) == held), None) for held in (True, False)]
-    need(found[1] is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
-    return [text for text in found if text is not None]
+    examples = [next((text for text in texts if bool(search(text)) == held), None) for held in (True, False)]
+    need(examples[1] is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
+    return [text for text in examples if text is not None]
 
 
 def rubric_parts(rubric: list[dict]) -> tuple[list[str], dict[str, str], list[tuple]]:
@@ -198,10 +198,10 @@ def read_schema(file: str):
         raise UserError(f"{got}: {error}; expected a JSON Schema; try python -m json.tool {file}") from None
     except Exception as error:  # jsonschema's own, of many classes
         where = "/".join(map(str, getattr(error, "path", ()))) or "its top"
-        what = str(getattr(error, "message", error)).partition("\n")[0]
-        raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
-    own = schema.get("$id") if isinstance(schema, dict) else None
-    others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {own}
+        problem = str(getattr(error, "message", error)).partition("\n")[0]
+        raise UserError(f"{got}, invalid at {where}: {problem}; expected a valid JSON Schema") from None
+    address = schema.get("$id") if isinstance(schema, dict) else None
+    others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {address}
     other = min(others, default=None)
     need(other is None, f"{got} with $ref {other!r}, another file; expected one; try putting it into $defs")
     return schema
@@ -211,9 +211,9 @@ def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
     """(constants, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
     schema = read_schema(args.schema)
     example, exact = example_of(schema), args.exact or []
-    found = example is not None or checker_of(schema).is_valid(None)
+    has_example = example is not None or checker_of(schema).is_valid(None)
     got = f"got --schema {args.schema}, for which no example was found"
-    need(found, f'{got}; expected one for the self-test; try "examples": [VALUE] in the schema')
+    need(has_example, f'{got}; expected one for the self-test; try "examples": [VALUE] in the schema')
     keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
     for key in exact:
         known = f"expected among {', '.join(keys) or 'its properties'}{suggest(key, keys)}"
@@ -285,8 +285,8 @@ def preflighted(args) -> dict:
     done = subprocess.run(command, capture_output=True, text=True)
     wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
     need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
-    found = json.loads(done.stdout)
-    paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
-    said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
-    said |= {"completions": sum(f["completions"] for f in found["functions"]), "not_paid": paid_nothing}
-    return said | {"findings": found["findings"]}
+    outcome = json.loads(done.stdout)
+    paid_nothing = [probe["name"] for probe in outcome["probes"] if probe["status"] == "pass"]
+    said = {"ready": outcome["ready"], "rows": outcome["rows"], "gold_with_full_marks": outcome["gold"]["full_marks"]}
+    said |= {"completions": sum(f["completions"] for f in outcome["functions"]), "not_paid": paid_nothing}
+    return said | {"findings": outcome["findings"]}

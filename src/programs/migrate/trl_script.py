@@ -150,8 +150,10 @@ class TrlMigration:
             nearest = f"your number for the {limit} of the class{also}"
             report.refuse(source.place(call), "max_prompt_length", why, nearest)
         if methods := ([rows] if rows else []) + old_methods(run):
-            own = {method for _, _, names in self.replaced() for method in names}
-            kept = [x for x in methods if not own & {*re.findall(r"^    (?:def )?(\w+)(?:\(| = )", x[0], re.M)}]
+            replaced_methods = {method for _, _, names in self.replaced() for method in names}
+            kept = [
+                x for x in methods if not replaced_methods & {*re.findall(r"^    (?:def )?(\w+)(?:\(| = )", x[0], re.M)}
+            ]
             for _, row in [x for x in methods if x not in kept]:
                 report.refuse(
                     source.place(call), row.name, f"{row.why}; the script's own method stays", "the same in that method"

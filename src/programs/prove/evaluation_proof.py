@@ -200,9 +200,9 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
         results.name: {" ".join(k): {n: v[n] for n in ("value", "n", "ci95", "interval")} for k, v in recounted.items()}
         for results, recounted in zip(all_results, recounts, strict=True)
     }
-    for what, doubt in {what: x for results in all_results for what, x in results.doubts.items()}.items():
+    for figure, doubt in {figure: x for results in all_results for figure, x in results.doubts.items()}.items():
         proof.is_open = True
-        proof.skip(what, doubt)
+        proof.skip(figure, doubt)
     describe_unfinished(proof, samples, main_metric(recounts[0]))
     describe_rows(proof, all_results[-1], main_metric(recounts[-1]))
 

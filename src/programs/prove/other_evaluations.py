@@ -15,13 +15,13 @@ COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
     """(File, dotted name, figure) that states a metric: the least nested one; None without one or with several."""
-    own, places = column_name(results.model or results.file.stem), {}
+    results_name, places = column_name(results.model or results.file.stem), {}
     names = {metric, metric.rpartition(".")[2], *(SAME if metric == results.metrics[0] else [])}
     for file, figures in results.stated.items():
         for name, x in figures.items():
-            place, last = column_name(f"{file.stem}.{name}"), name.rpartition(".")[2].removeprefix(f"{own}_")
+            place, last = column_name(f"{file.stem}.{name}"), name.rpartition(".")[2].removeprefix(f"{results_name}_")
             is_own = (file == results.file and not results.model) or results.siblings < 2
-            is_own = is_own or re.search(rf"(?<![a-z0-9]){re.escape(own)}(?![a-z0-9])", place)
+            is_own = is_own or re.search(rf"(?<![a-z0-9]){re.escape(results_name)}(?![a-z0-9])", place)
             if results.task != "samples":  # lm-eval has one file of figures for all tasks
                 is_own = f".{column_name(results.task)}." in place
             is_count = isinstance(x, int) and x > 1 and last in ("correct", "right", "passed", "solved")

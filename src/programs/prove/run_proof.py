@@ -159,8 +159,8 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     reasons = [text for text, holds in obstacles.items() if holds]
     if reasons:
         proof.is_open = True
-        for what in ("Held-out accuracy", "KL"):
-            proof.skip(what, reasons[0])
+        for figure in ("Held-out accuracy", "KL"):
+            proof.skip(figure, reasons[0])
         return proof
     rows = [held_out[i] for i in random.Random(0).sample(range(len(held_out)), len(held_out))]
     chat = run.chat and (bool(tokenizer.chat_template) or not run.is_page)

@@ -54,8 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return run_command(command_flags().parse_args(argv))
     except (BadTests, SandboxError, OSError, ValueError) as error:
-        told = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
-        print(f"error: {told}", file=sys.stderr)
+        problem = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
+        print(f"error: {problem}", file=sys.stderr)
         return 3 if isinstance(error, SandboxError) else 2
 
 

@@ -27,14 +27,16 @@ def check_isolation(sandbox: Sandbox, strict: bool) -> None:
         return
     exposed = os.getuid() == 0 and "files" in missing and sandbox.report["layers"]["user"] != "on"
     off = ", ".join(f"{name} ({why})" for name, why in sandbox.report["layers"].items() if why != "on")
-    what = f"sandbox: got no protection of: {', '.join(missing)}; layers missing here: {off}"
+    problem = f"sandbox: got no protection of: {', '.join(missing)}; layers missing here: {off}"
     if strict and set(missing) & {"network", "files"}:
-        raise SandboxError(f"{what}; expected network and file isolation (strict); try Linux with Landlock and seccomp")
+        raise SandboxError(
+            f"{problem}; expected network and file isolation (strict); try Linux with Landlock and seccomp"
+        )
     if exposed and "user" not in sandbox.disable:
-        raise SandboxError(f"{what}; expected isolation, or another user, for model code; try an ordinary user")
-    if what not in WARNED:
-        WARNED.add(what)
-        warnings.warn(what, RuntimeWarning, stacklevel=3)
+        raise SandboxError(f"{problem}; expected isolation, or another user, for model code; try an ordinary user")
+    if problem not in WARNED:
+        WARNED.add(problem)
+        warnings.warn(problem, RuntimeWarning, stacklevel=3)
 
 
 def available_cores() -> int:

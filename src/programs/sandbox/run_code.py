@@ -289,11 +289,11 @@ def run_calls(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> 
 def run_judged(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> Verdict:
     """Have a judge run the tests; it calls the program, in a process of its own, by a socket between the two."""
     program_side, judge_side = socket.socketpair()
-    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
+    judge_limits = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
     with contextlib.ExitStack() as stack:
         process = sandbox.spawn("program", process_limits(limits), channel=program_side)
         stack.callback(process.close)
-        judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
+        judge = sandbox.spawn("judge", process_limits(judge_limits), extra=judge_side)
         stack.callback(judge.close)
         await_start(judge, limits)
         try:
@@ -308,8 +308,15 @@ def run_judged(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) ->
 
 def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str) -> dict:
     """What a judge is told."""
-    told = {name: limits[name] for name in ("timeout_s", "result_bytes", "deadline", "stops")}
-    return {"code": code, "kind": plan.kind, "cases": plan.cases, "entry_point": entry_point, "setup": setup, **told}
+    server_limits = {name: limits[name] for name in ("timeout_s", "result_bytes", "deadline", "stops")}
+    return {
+        "code": code,
+        "kind": plan.kind,
+        "cases": plan.cases,
+        "entry_point": entry_point,
+        "setup": setup,
+        **server_limits,
+    }
 
 
 def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
@@ -378,6 +385,6 @@ def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
         verdicts = list(pool.map(run, itertools.count(), jobs))
     if unusable:
         first, bad = min(unusable), len(unusable)
-        what = f"got {bad} of {len(verdicts)} jobs with tests that cannot be used, the first of them job {first}"
-        warnings.warn(f"{what}: {unusable[first]}", RuntimeWarning, stacklevel=2)
+        problem = f"got {bad} of {len(verdicts)} jobs with tests that cannot be used, the first of them job {first}"
+        warnings.warn(f"{problem}: {unusable[first]}", RuntimeWarning, stacklevel=2)
     return verdicts

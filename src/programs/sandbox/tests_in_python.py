@@ -92,8 +92,10 @@ class CountAsserts(ast.NodeTransformer):
         """A call of a function named assert…, such as numpy.testing.assert_allclose, counts as an assert."""
         function = getattr(node.value, "func", None)
         name = getattr(function, "attr", getattr(function, "id", ""))
-        own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"  # unittest counts
-        if not name.startswith("assert") or own:
+        is_of_self = (
+            isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
+        )  # unittest counts
+        if not name.startswith("assert") or is_of_self:
             return node
         return self.counted(node, [node, self.call(node, "__check__", ast.Constant(True))])
 
@@ -341,8 +343,8 @@ def judging_names(tests: ast.AST, wanted: set, program: set) -> set:
 
 def wraps_a_call(tests: ast.AST, name: str, program: set) -> bool:
     """Whether a function is called with what another function of the program returns."""
-    mine = [call for call in calls_in(tests) if call.func.id == name]
-    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in mine)
+    calls = [call for call in calls_in(tests) if call.func.id == name]
+    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in calls)
 
 
 def iterated_names(tests: ast.AST) -> set:
