@@ -38,10 +38,10 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     2850-3138  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
 #     3141-3664  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
 #     3667-3820  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
-#     3823-4261  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     4264-4637  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4640-4804  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4807-5129  command        The command line: input, the version it was written for, output, messages
+#     3823-4259  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     4262-4635  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4638-4802  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4805-5127  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -3946,14 +3946,12 @@ class TrlMigration:
             nearest = f"your number for the {limit} of the class{also}"
             report.refuse(source.place(call), "max_prompt_length", why, nearest)
         if methods := ([rows] if rows else []) + old_methods(run):
-            replaced_methods = {method for _, _, names in self.replaced() for method in names}
-            kept = [
-                x for x in methods if not replaced_methods & {*re.findall(r"^    (?:def )?(\w+)(?:\(| = )", x[0], re.M)}
-            ]
-            for _, row in [x for x in methods if x not in kept]:
-                report.refuse(
-                    source.place(call), row.name, f"{row.why}; the script's own method stays", "the same in that method"
-                )
+            replaced = {method for _, _, names in self.replaced() for method in names}
+            defined = [{*re.findall(r"^    (?:def )?(\w+)(?:\(| = )", text, re.M)} for text, _ in methods]
+            kept = [method for method, names in zip(methods, defined, strict=True) if not replaced & names]
+            for _, row in [method for method in methods if method not in kept]:
+                why = f"{row.why}; the script's own method stays"
+                report.refuse(source.place(call), row.name, why, "the same in that method")
             if kept:
                 insert_class(run, call, kept, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:

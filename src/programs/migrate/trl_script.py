@@ -150,14 +150,12 @@ class TrlMigration:
             nearest = f"your number for the {limit} of the class{also}"
             report.refuse(source.place(call), "max_prompt_length", why, nearest)
         if methods := ([rows] if rows else []) + old_methods(run):
-            replaced_methods = {method for _, _, names in self.replaced() for method in names}
-            kept = [
-                x for x in methods if not replaced_methods & {*re.findall(r"^    (?:def )?(\w+)(?:\(| = )", x[0], re.M)}
-            ]
-            for _, row in [x for x in methods if x not in kept]:
-                report.refuse(
-                    source.place(call), row.name, f"{row.why}; the script's own method stays", "the same in that method"
-                )
+            replaced = {method for _, _, names in self.replaced() for method in names}
+            defined = [{*re.findall(r"^    (?:def )?(\w+)(?:\(| = )", text, re.M)} for text, _ in methods]
+            kept = [method for method, names in zip(methods, defined, strict=True) if not replaced & names]
+            for _, row in [method for method in methods if method not in kept]:
+                why = f"{row.why}; the script's own method stays"
+                report.refuse(source.place(call), row.name, why, "the same in that method")
             if kept:
                 insert_class(run, call, kept, self.classes, report)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
