@@ -86,17 +86,17 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     6670-6707  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     6710-6916  paired tests        Intervals, paired tests, pass@k
 #     6919-7003  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     7006-7330  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     7333-7474  settings            Settings
-#     7477-7630  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7633-7918  tasks               What a task is; generation, mathematics, code
-#     7921-8066  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     8069-8255  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     8258-8406  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     8409-8676  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8679-8798  models              Models in vLLM, on servers, and none; opening those that were named
-#     8801-8861  others              Results of other programs, which --compare takes like results.json
-#     8864-9040  run                 Running the tasks, and the command line
+#     7006-7331  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     7334-7475  settings            Settings
+#     7478-7631  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7634-7919  tasks               What a task is; generation, mathematics, code
+#     7922-8067  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     8070-8256  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     8259-8407  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     8410-8677  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8680-8799  models              Models in vLLM, on servers, and none; opening those that were named
+#     8802-8862  others              Results of other programs, which --compare takes like results.json
+#     8865-9041  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -7007,8 +7007,9 @@ def pick_values(values: dict, rows: list[int]) -> Values:
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
 ID = "(id|idx|index|uu?id)"
+OF_ITEM = rf"(doc|task|question|problem|example|item)_?{ID}"
 COLUMNS = {  # names of columns, the best first
-    "key": ("item_?id", rf"(doc|task|question|problem|example|item)_?{ID}", ID, f"sample_?{ID}", "key|name|item"),
+    "key": ("item_?id", OF_ITEM, ID, f"sample_?{ID}", "key|name|item"),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
@@ -7207,9 +7208,9 @@ def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: lis
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
     name = max(groups, key=groups.get, default="")
-    if name and not columns["key"].endswith("item_id"):
-        text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
-        doubts["Whether the rows are independent"] = f"{text}: several rows of one item are not independent"
+    if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
+        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id; if each row is an item"
+        doubts["Whether the rows are independent"] = f"{text} of its own, number the rows in a column item_id"
     return doubts
 
 

@@ -12,8 +12,9 @@ from parts.foundation.messages import UserError
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
 ID = "(id|idx|index|uu?id)"
+OF_ITEM = rf"(doc|task|question|problem|example|item)_?{ID}"
 COLUMNS = {  # names of columns, the best first
-    "key": ("item_?id", rf"(doc|task|question|problem|example|item)_?{ID}", ID, f"sample_?{ID}", "key|name|item"),
+    "key": ("item_?id", OF_ITEM, ID, f"sample_?{ID}", "key|name|item"),
     "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
@@ -212,9 +213,9 @@ def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: lis
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
     name = max(groups, key=groups.get, default="")
-    if name and not columns["key"].endswith("item_id"):
-        text = f"if column {name!r} names the items, rename it to item_id, else that of ids"
-        doubts["Whether the rows are independent"] = f"{text}: several rows of one item are not independent"
+    if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
+        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id; if each row is an item"
+        doubts["Whether the rows are independent"] = f"{text} of its own, number the rows in a column item_id"
     return doubts
 
 
