@@ -86,17 +86,17 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     6670-6707  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     6710-6916  paired tests        Intervals, paired tests, pass@k
 #     6919-7003  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     7006-7331  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     7334-7475  settings            Settings
-#     7478-7631  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7634-7919  tasks               What a task is; generation, mathematics, code
-#     7922-8067  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     8070-8256  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     8259-8407  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     8410-8677  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8680-8799  models              Models in vLLM, on servers, and none; opening those that were named
-#     8802-8862  others              Results of other programs, which --compare takes like results.json
-#     8865-9041  run                 Running the tasks, and the command line
+#     7006-7332  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     7335-7476  settings            Settings
+#     7479-7632  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7635-7920  tasks               What a task is; generation, mathematics, code
+#     7923-8068  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     8071-8257  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     8260-8408  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     8411-8678  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8681-8800  models              Models in vLLM, on servers, and none; opening those that were named
+#     8803-8863  others              Results of other programs, which --compare takes like results.json
+#     8866-9042  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -7209,8 +7209,9 @@ def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: lis
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
     name = max(groups, key=groups.get, default="")
     if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
-        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id; if each row is an item"
-        doubts["Whether the rows are independent"] = f"{text} of its own, number the rows in a column item_id"
+        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
+        text += "; if each row is an item of its own, number the rows in a column item_id"
+        doubts["Whether the rows are independent"] = text
     return doubts
 
 

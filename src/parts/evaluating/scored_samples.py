@@ -214,8 +214,9 @@ def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: lis
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
     name = max(groups, key=groups.get, default="")
     if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
-        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id; if each row is an item"
-        doubts["Whether the rows are independent"] = f"{text} of its own, number the rows in a column item_id"
+        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
+        text += "; if each row is an item of its own, number the rows in a column item_id"
+        doubts["Whether the rows are independent"] = text
     return doubts
 
 
