@@ -897,6 +897,6 @@ def test_a_trainer_is_checked_by_selfcheck(tmp_path, capsys, right):
 def test_a_real_run_is_proved(tmp_path):
     done = run_script("ppo_train", "--algorithm", "grpo", "--steps", 2, "--output_dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    done = run_script("prove", tmp_path / "run", "--minutes", 0.5)
+    done = run_script("prove", tmp_path / "run", "--minutes", 5)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["figures"]["greedy"]["rows"] == 256
