@@ -34,14 +34,14 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1123-1220  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
 #     1223-1452  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
 #     1455-2068  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2071-2847  edits          Edits of a text by offset, and the table row that explains each
-#     2850-3138  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     3141-3664  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3667-3820  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
-#     3823-4259  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     4262-4635  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4638-4802  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4805-5127  command        The command line: input, the version it was written for, output, messages
+#     2071-2852  edits          Edits of a text by offset, and the table row that explains each
+#     2855-3143  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     3146-3669  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3672-3825  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
+#     3828-4264  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     4267-4640  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4643-4807  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4810-5132  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -2070,6 +2070,7 @@ def since_of(config: str, name: str, version: str) -> str:
 
 # ------------------------------------------------------------------------------- edits (src/programs/migrate/edits.py)
 
+# {rule: a change that no signature shows}, from version `first` to below `before`, of TRL and transformers, and of verl
 BY_HAND = r"""{
 "batch": {
   "what": "GRPO's batch", "since": "0.15", "why": "batch sizes counted prompts, each with num_generations completions",
@@ -2333,6 +2334,71 @@ BY_HAND = r"""{
   "what": "precision if unset", "since": "transformers 5.0",
   "why": "weights were loaded as float32, quantised ones as float16", "otherwise": "that of the checkpoint",
   "as_before": "dtype=\"float32\"", "source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
+"sft_length": {
+  "what": "SFT's length", "since": "0.15",
+  "why": "the length was the model's longest, at most 1024: the same if the model has 1024 positions",
+  "otherwise": "1024", "as_before": "max_length",
+  "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307; 0.14.0: line 242", "configs": ["SFTConfig"], "first": "0.10",
+  "before": "0.15", "unless": "max_length", "same_if": "the model has 1024 positions"},
+"sft_default": {
+  "since": "0.15", "why": "None was the default, today's length", "otherwise": "TypeError", "source": "",
+  "configs": ["SFTConfig"], "before": "0.15", "given": "max_length", "is": {"max_length": [null]},
+  "set": {"max_seq_length": null, "max_length": null}},
+"sft_whole": {
+  "since": "0.10", "why": "texts were cut at the tokenizer's model_max_length alone", "otherwise": "1024",
+  "source": "TRL 0.9.6 trl/trainer/sft_trainer.py:287, whose result is not used", "configs": ["SFTConfig"],
+  "before": "0.10", "unless": "max_length", "set": {"max_length": "None"},
+  "same_if": "no text is longer than the tokenizer's model_max_length"},
+"special_tokens": {
+  "since": "0.15",
+  "why": "dataset_kwargs other than skip_prepare_dataset did something: today plain texts get all special tokens",
+  "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275", "configs": ["SFTConfig"], "before": "0.15",
+  "when": ["dataset_kwargs"]},
+"reward_texts": {
+  "what": "the texts of RewardTrainer", "since": "0.24",
+  "why": "plain texts got no end token, and a column prompt was left out",
+  "otherwise": "prompt, answer and an end token",
+  "source": "TRL 0.16.1 trl/trainer/reward_trainer.py:73; 1.16.0: lines 684 and 705", "configs": ["RewardConfig"],
+  "before": "0.24", "same_if": "texts are chats, without a column prompt"},
+"kto_texts": {
+  "what": "KTO's tokens", "since": "1.3", "why": "each prompt got BOS, and each answer, of a chat too, an end token",
+  "otherwise": "BOS if the tokenizer puts it; an end token for plain texts only",
+  "source": "TRL 1.2.0 trl/experimental/kto/kto_trainer.py:211; 1.3.0: line 615", "configs": ["KTOConfig"],
+  "before": "1.3",
+  "same_if": "the tokenizer or the chat template puts BOS, if there is one, and chats end with the end token"},
+"dpo_texts": {
+  "what": "DPO's tokens", "since": "0.29",
+  "why": "prompt and answer were tokenized apart, without BOS; each answer, of a chat too, got an end token",
+  "otherwise": "together; BOS and end token for plain texts only",
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:748; 0.29.1: line 809", "configs": ["DPOConfig"], "before": "0.29",
+  "same_if": "texts are plain, the tokenizer has no BOS, and no token spans prompt and answer"},
+"end_token_of_chat": {
+  "since": "0.17",
+  "why": "messages got an end token after a chat template that ends otherwise, such as with a line break",
+  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521", "configs": ["SFTConfig"], "first": "0.16", "before": "0.17"},
+"whole_text": {
+  "what": "SFT on prompt and completion", "since": "0.17", "why": "the loss was over prompt and completion",
+  "otherwise": "over the completion, for rows with both columns", "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488",
+  "configs": ["SFTConfig"], "before": "0.17", "unless": "DataCollatorForCompletionOnlyLM",
+  "set": {"completion_only_loss": "False"}},
+"vllm_device": {
+  "since": "0.16",
+  "why": "vLLM had a device of its own; today it shares the training's (vllm_mode colocate) or is a server",
+  "source": "the config of that version, which has vllm_device", "configs": ["GRPOConfig"], "before": "0.16",
+  "when": ["use_vllm"]},
+"distillation_loss": {
+  "since": "1.9",
+  "why": "with loss_top_k=1, its default, the divergence was over one token and a bucket for all others",
+  "source": "TRL 1.5.0 trl/experimental/distillation/distillation_trainer.py:1263", "configs": ["DistillationConfig"],
+  "before": "1.9", "when": ["loss_top_k"]},
+"dropout_kto": {
+  "since": "0.12", "why": "dropout was on", "otherwise": "True",
+  "source": "the config of that version, which has no disable_dropout", "configs": ["KTOConfig"], "before": "0.12",
+  "unless": "disable_dropout", "set": {"disable_dropout": "False"}}
+}
+"""
+BY_HAND_VERL = """\
+{
 "kl_in_reward": {
   "package": "verl", "what": "the KL in the reward", "since": "0.4",
   "why": "the KL was in the reward unless a KL loss was used", "otherwise": "no KL",
@@ -2595,71 +2661,10 @@ BY_HAND = r"""{
 "megatron_critic": {
   "package": "verl", "since": "0.6", "why": "its default under Megatron then", "otherwise": "constant, 1e-5",
   "source": "verl 0.5.0 verl/trainer/config/critic/megatron_critic.yaml", "first": "0.4", "before": "0.6",
-  "where": ["megatron", "critic"], "set": {"critic.optim.lr_decay_style": "linear", "critic.optim.lr": "1e-6"}},
-"sft_length": {
-  "what": "SFT's length", "since": "0.15",
-  "why": "the length was the model's longest, at most 1024: the same if the model has 1024 positions",
-  "otherwise": "1024", "as_before": "max_length",
-  "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307; 0.14.0: line 242", "configs": ["SFTConfig"], "first": "0.10",
-  "before": "0.15", "unless": "max_length", "same_if": "the model has 1024 positions"},
-"sft_default": {
-  "since": "0.15", "why": "None was the default, today's length", "otherwise": "TypeError", "source": "",
-  "configs": ["SFTConfig"], "before": "0.15", "given": "max_length", "is": {"max_length": [null]},
-  "set": {"max_seq_length": null, "max_length": null}},
-"sft_whole": {
-  "since": "0.10", "why": "texts were cut at the tokenizer's model_max_length alone", "otherwise": "1024",
-  "source": "TRL 0.9.6 trl/trainer/sft_trainer.py:287, whose result is not used", "configs": ["SFTConfig"],
-  "before": "0.10", "unless": "max_length", "set": {"max_length": "None"},
-  "same_if": "no text is longer than the tokenizer's model_max_length"},
-"special_tokens": {
-  "since": "0.15",
-  "why": "dataset_kwargs other than skip_prepare_dataset did something: today plain texts get all special tokens",
-  "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275", "configs": ["SFTConfig"], "before": "0.15",
-  "when": ["dataset_kwargs"]},
-"reward_texts": {
-  "what": "the texts of RewardTrainer", "since": "0.24",
-  "why": "plain texts got no end token, and a column prompt was left out",
-  "otherwise": "prompt, answer and an end token",
-  "source": "TRL 0.16.1 trl/trainer/reward_trainer.py:73; 1.16.0: lines 684 and 705", "configs": ["RewardConfig"],
-  "before": "0.24", "same_if": "texts are chats, without a column prompt"},
-"kto_texts": {
-  "what": "KTO's tokens", "since": "1.3", "why": "each prompt got BOS, and each answer, of a chat too, an end token",
-  "otherwise": "BOS if the tokenizer puts it; an end token for plain texts only",
-  "source": "TRL 1.2.0 trl/experimental/kto/kto_trainer.py:211; 1.3.0: line 615", "configs": ["KTOConfig"],
-  "before": "1.3",
-  "same_if": "the tokenizer or the chat template puts BOS, if there is one, and chats end with the end token"},
-"dpo_texts": {
-  "what": "DPO's tokens", "since": "0.29",
-  "why": "prompt and answer were tokenized apart, without BOS; each answer, of a chat too, got an end token",
-  "otherwise": "together; BOS and end token for plain texts only",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:748; 0.29.1: line 809", "configs": ["DPOConfig"], "before": "0.29",
-  "same_if": "texts are plain, the tokenizer has no BOS, and no token spans prompt and answer"},
-"end_token_of_chat": {
-  "since": "0.17",
-  "why": "messages got an end token after a chat template that ends otherwise, such as with a line break",
-  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521", "configs": ["SFTConfig"], "first": "0.16", "before": "0.17"},
-"whole_text": {
-  "what": "SFT on prompt and completion", "since": "0.17", "why": "the loss was over prompt and completion",
-  "otherwise": "over the completion, for rows with both columns", "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488",
-  "configs": ["SFTConfig"], "before": "0.17", "unless": "DataCollatorForCompletionOnlyLM",
-  "set": {"completion_only_loss": "False"}},
-"vllm_device": {
-  "since": "0.16",
-  "why": "vLLM had a device of its own; today it shares the training's (vllm_mode colocate) or is a server",
-  "source": "the config of that version, which has vllm_device", "configs": ["GRPOConfig"], "before": "0.16",
-  "when": ["use_vllm"]},
-"distillation_loss": {
-  "since": "1.9",
-  "why": "with loss_top_k=1, its default, the divergence was over one token and a bucket for all others",
-  "source": "TRL 1.5.0 trl/experimental/distillation/distillation_trainer.py:1263", "configs": ["DistillationConfig"],
-  "before": "1.9", "when": ["loss_top_k"]},
-"dropout_kto": {
-  "since": "0.12", "why": "dropout was on", "otherwise": "True",
-  "source": "the config of that version, which has no disable_dropout", "configs": ["KTOConfig"], "before": "0.12",
-  "unless": "disable_dropout", "set": {"disable_dropout": "False"}}
+  "where": ["megatron", "critic"], "set": {"critic.optim.lr_decay_style": "linear", "critic.optim.lr": "1e-6"}}
 }
 """
-RULES = json.loads(BY_HAND)
+RULES = json.loads(BY_HAND) | json.loads(BY_HAND_VERL)
 DEFAULT = "its default then"  # why a setting is written that the script does not give, or gives in a branch alone
 UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 

@@ -50,14 +50,14 @@ because namespaces do the same in a sixth of the time.
 #     1032-1069  isolation        What the sandbox keeps programs from on this machine: the report, and the refusal …
 #     1072-1332  values           Values sent between the processes: plain data as JSON with tags, and objects that …
 #     1335-1418  comparison       Compare results with expected values, and shorten both for verdicts
-#     1421-1765  tests in python  Read tests in Python: which names are the program's, and what counts as a test
-#     1768-1934  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1937-2285  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     2288-2433  program          The program's process: runs model code as a script, or as a module whose functions …
-#     2436-2639  forms of tests   Read the tests of a program and sort them into one of three forms
-#     2642-2899  answers          Find the program in a model's answer
-#     2902-3273  run code         Run programs against their tests, and give verdicts: what callers use
-#     3276-3327  command          The command line
+#     1421-1764  tests in python  Read tests in Python: which names are the program's, and what counts as a test
+#     1767-1933  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1936-2284  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     2287-2432  program          The program's process: runs model code as a script, or as a module whose functions …
+#     2435-2638  forms of tests   Read the tests of a program and sort them into one of three forms
+#     2641-2898  answers          Find the program in a model's answer
+#     2901-3272  run code         Run programs against their tests, and give verdicts: what callers use
+#     3275-3326  command          The command line
 
 import argparse
 import ast
@@ -1505,9 +1505,8 @@ class CountAsserts(ast.NodeTransformer):
         """A call of a function named assert…, such as numpy.testing.assert_allclose, counts as an assert."""
         function = getattr(node.value, "func", None)
         name = getattr(function, "attr", getattr(function, "id", ""))
-        is_of_self = (
-            isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
-        )  # unittest counts
+        # unittest counts its own
+        is_of_self = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
         if not name.startswith("assert") or is_of_self:
             return node
         return self.counted(node, [node, self.call(node, "__check__", ast.Constant(True))])

@@ -30,7 +30,8 @@ def rows() -> list[tuple[str, str, str, str]]:
                 result.append((f"TRL {since}", f"`{name}`", f"`{before}`", "gone"))
             else:
                 result.append((f"TRL {since}", f"`{name}`", f"`{before}`", f"`{after}`"))
-    for entry in json.loads((TABLES / "by_hand.json").read_text(encoding="utf-8")).values():
+    rules = [json.loads((TABLES / name).read_text(encoding="utf-8")) for name in ("by_hand.json", "by_hand_verl.json")]
+    for entry in [entry for of_package in rules for entry in of_package.values()]:
         if "what" in entry:
             package = "" if " " in entry["since"] else {"verl": "verl "}.get(entry.get("package"), "TRL ")
             setting = entry.get("as_before") or ", ".join(f"{k}={v}" for k, v in entry.get("set", {}).items())

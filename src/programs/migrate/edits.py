@@ -9,8 +9,10 @@ from parts.foundation.messages import UserError
 from parts.foundation.user_scripts import Argument, PythonSource
 from programs.migrate.tables import numbers
 
-BY_HAND = file_text("by_hand.json")  # {rule: a change that no signature shows}, from version `first` to below `before`
-RULES = json.loads(BY_HAND)
+# {rule: a change that no signature shows}, from version `first` to below `before`, of TRL and transformers, and of verl
+BY_HAND = file_text("by_hand.json")
+BY_HAND_VERL = file_text("by_hand_verl.json")
+RULES = json.loads(BY_HAND) | json.loads(BY_HAND_VERL)
 DEFAULT = "its default then"  # why a setting is written that the script does not give, or gives in a branch alone
 UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 

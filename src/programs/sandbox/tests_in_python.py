@@ -92,9 +92,8 @@ class CountAsserts(ast.NodeTransformer):
         """A call of a function named assert…, such as numpy.testing.assert_allclose, counts as an assert."""
         function = getattr(node.value, "func", None)
         name = getattr(function, "attr", getattr(function, "id", ""))
-        is_of_self = (
-            isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
-        )  # unittest counts
+        # unittest counts its own
+        is_of_self = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
         if not name.startswith("assert") or is_of_self:
             return node
         return self.counted(node, [node, self.call(node, "__check__", ast.Constant(True))])
