@@ -178,7 +178,13 @@ def check_runnable(row: dict, name: str) -> None:
     if entry_point is not None and not entry_point.isidentifier():
         raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of class Solution")
     if isinstance(tests, dict):
-        return check_paired(tests, name, entry_point)
+        function, inputs = tests.get("fn_name"), tests["inputs"]
+        if entry_point and not function and not all(isinstance(given, str) for given in inputs):
+            got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
+            raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
+        if not function:
+            return
+        tests = [{"function": function, "args": given, "expected": None} for given in inputs]
     tests = [tests] if isinstance(tests, str) else tests
     sources = [test for test in tests if isinstance(test, str)]
     if len(sources) == len(tests):
@@ -189,19 +195,6 @@ def check_runnable(row: dict, name: str) -> None:
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
         check_case(test, f"{name}[{number}]", entry_point, on_stdin)
-
-
-def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
-    """Raise BadRow unless inputs are text for a script, or lists of arguments for the function `fn_name`."""
-    function, inputs = tests.get("fn_name"), tests["inputs"]
-    if not function and entry_point and not all(isinstance(item, str) for item in inputs):
-        got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
-        raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
-    if function and (not isinstance(function, str) or not function.isidentifier()):
-        raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
-    wrong = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
-    if wrong is not None:
-        raise BadRow(f"{name}.inputs[{wrong}]", shown(inputs[wrong]), f"a list of the arguments of {function}")
 
 
 def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:

@@ -96,7 +96,10 @@ class Shape:
         If --map fills the prompt, only passages that it fills too are added.
         """
         self.choices = choices_of(self.row)
-        name, value = self.take(Names.CHOICE_PROMPT if self.choices else prompt_names(self.row), "a prompt")
+        names = Names.CHOICE_PROMPT if self.choices else Names.PROMPT
+        if not self.choices and self.row.get("entry_point"):  # what has only a program's imports comes last
+            names = sorted(names, key=lambda name: is_preamble(self.row.get(name), self.row["entry_point"]))
+        name, value = self.take(names, "a prompt")
         if name == "instruction":
             extra = self.row.get("input")
             if extra is not None and not (isinstance(value, str) and isinstance(extra, str)):
@@ -247,12 +250,6 @@ class Shape:
         for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
             known = [key for key in (*Names.ANSWER, *Names.TESTS) if not is_empty(cell.get(key))] or ["FIELD"]
             self.untaken += [f"{name}.{key}" for key in known]
-
-
-def prompt_names(row: dict) -> list[str]:
-    """Names of prompt columns in order of preference; columns with only a program's imports and helpers come last."""
-    several = sum(row.get(name) is not None for name in Names.PROMPT) > 1
-    return sorted(Names.PROMPT, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
 def as_prompts(shape: Shape) -> None:

@@ -112,15 +112,6 @@ class Settings:
             raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
 
 
-def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(Line or number, row or its flaw) of one input; empty cells of CSV and TSV become None."""
-    form, known = format_of(source), [column.partition(".")[0] for column in settings.mapping.values()]
-    for number, row in file_records(source, form, settings.encoding, known):
-        if form in ("csv", "tsv") and isinstance(row, dict):
-            row = {column: cell or None for column, cell in row.items()}
-        yield number, row
-
-
 def at_path(row: dict, source: str, raw: dict[str, str]):
     """The value of a column or at a dotted path inside it, or None. `raw`: {known name: the row's own name}."""
     head, *path = [source] if source in row or source in raw else source.split(".")
@@ -160,7 +151,7 @@ class RowReader:
     """
 
     def __init__(self, sources, settings: Settings):
-        self.files, self.settings, self.rejected = expand(sources), settings, []
+        self.files, self.settings, self.rows, self.rejected = expand(sources), settings, [], []
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
@@ -183,7 +174,11 @@ class RowReader:
     def rows_of(self, file: str) -> Iterator[dict]:
         name, before = self.names[file], self.counts["read"]
         label = "stdin" if file == "-" else file
-        form, records = self.detect(label, records_of(file, self.settings))
+        known = [column.partition(".")[0] for column in self.settings.mapping.values()]
+        records = file_records(file, format_of(file), self.settings.encoding, known)
+        if format_of(file) in ("csv", "tsv"):  # an empty cell is absent
+            records = ((n, {k: v or None for k, v in x.items()} if isinstance(x, dict) else x) for n, x in records)
+        form, records = self.detect(label, records)
         for number, record in records:
             self.counts["read"] += 1
             self.current = name
@@ -313,19 +308,8 @@ def digest(value) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-@dataclass
-class Loaded:
-    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
-
-    rows: list[dict]
-    kind: str
-    why: str
-    rejected: list[dict]
-    counts: dict[str, int]
-
-
-def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
-    """Read all rows of files, folders, globs or hub ids into the schema.
+def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
+    """Read all rows of files, folders, globs or hub ids into the schema: `rows`, `kind`, `why`, `rejected`, `counts`.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -338,8 +322,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     reader = RowReader(sources, Settings(kind, **reading))
-    rows = list(reader)
+    reader.rows = list(reader)
     if error := reader.error():
         raise error
     reader.say_notes()
-    return Loaded(rows, reader.kind, reader.why, reader.rejected, reader.counts)
+    return reader
