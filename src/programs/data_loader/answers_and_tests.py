@@ -184,7 +184,7 @@ def check_runnable(row: dict, name: str) -> None:
             raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
         if not function:
             return
-        tests = [{"function": function, "args": given, "expected": None} for given in inputs]
+        tests, name = [{"function": function, "args": given, "expected": None} for given in inputs], f"{name}.inputs"
     tests = [tests] if isinstance(tests, str) else tests
     sources = [test for test in tests if isinstance(test, str)]
     if len(sources) == len(tests):
@@ -218,7 +218,8 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
     if not isinstance(function, str) or not function.isidentifier():
         raise BadRow(name, f"function {shown(function)}", "the name of a function")
     if not isinstance(arguments, list) or not isinstance(named, dict):
-        raise BadRow(name, f"args {shown(arguments)} and kwargs {shown(named)}", "a list and an object")
+        got = f"args {shown(arguments)} and kwargs {shown(named)}"
+        raise BadRow(name, got, f"a list of the arguments of {function} and an object")
 
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:

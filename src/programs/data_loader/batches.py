@@ -42,9 +42,9 @@ class PromptLoader:
     The order depends only on rows, seed and epoch, so that `load_state_dict` continues exactly where `state_dict` was.
     """
 
-    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None):
+    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None, left_out: int):
         self.rows, self.collator, self.batch_size, self.seed = rows, collator, batch_size, seed
-        self.epoch, self.position = 0, 0  # rows of the epoch that were given
+        self.epoch, self.position, self.left_out = 0, 0, left_out  # rows of the epoch that were given; too long ones
 
     def __iter__(self) -> Iterator[dict]:
         order = list(range(len(self.rows)))
@@ -54,6 +54,9 @@ class PromptLoader:
             self.position += len(picked)
             yield self.collator([self.rows[index] for index in picked])
         self.epoch, self.position = self.epoch + 1, 0
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
 
     def state_dict(self) -> dict:
         order = digest([self.seed, *(row["id"] for row in self.rows)]).hex()
@@ -72,7 +75,7 @@ def create_dataloader(
     """Batches of at most `batch_size` prompts with all their columns, from any input that load_rows reads.
 
     Args:
-        max_prompt_tokens: leave out longer prompts, and say how many.
+        max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
         shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
         **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
 
@@ -83,6 +86,6 @@ def create_dataloader(
     rows, longest = load_rows(sources, kind, **reading).rows, max_prompt_tokens
     kept = [row for row in rows if longest is None or len(prompt_ids(tokenizer, row)) <= longest]
     need(kept, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
-    if len(kept) < len(rows):
-        say(f"warning: left out {len(rows) - len(kept)} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
-    return PromptLoader(kept, Collator(tokenizer), batch_size, shuffle_seed)
+    if left_out := len(rows) - len(kept):
+        say(f"warning: left out {left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
+    return PromptLoader(kept, Collator(tokenizer), batch_size, shuffle_seed, left_out)
