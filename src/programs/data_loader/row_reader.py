@@ -17,7 +17,7 @@ from parts.data.nested_rows import with_chats
 from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
 from parts.data.rows import SUFFIXES, file_records, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
-from programs.data_loader.answers_and_tests import marks_answer
+from programs.data_loader.answers import marks_answer
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, Names, as_plain, flaw_of, opened, shown
 from programs.data_loader.choices import LETTER_ALONE, shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
