@@ -70,6 +70,13 @@ def run_here(ev, folder, *flags):
     return results(folder)
 
 
+def graded(ev, folder, rows: list[dict], task: str, *flags, column: str = "done") -> dict:
+    """What results.json says of a task that grades a column of these rows."""
+    data = write_lines(folder / "graded.jsonl", rows)
+    flags = ("--task", task, "--data", data, "--completion_column", column, *flags)
+    return run_here(ev, folder / "o", *flags)["tasks"][task]
+
+
 # ------------------------------------------------------------------------------------------------ statistics
 def test_pass_at_k_is_the_share_of_subsets_that_hold_a_pass():
     for n in range(1, 9):
@@ -500,9 +507,8 @@ def test_a_prompt_that_names_no_function_gets_the_tests(ev, prompt, is_added):
 
 
 def test_code_of_both_shapes(ev, tmp_path):
-    data = write_lines(tmp_path / "code.jsonl", CODE_ROWS)
-    found = run_here(ev, tmp_path / "o", "--task", "code", "--data", data, "--completion_column", "canonical_solution")
-    assert found["tasks"]["code"]["metrics"]["pass@1"]["value"] == 1.0
+    found = graded(ev, tmp_path, CODE_ROWS, "code", column="canonical_solution")
+    assert found["metrics"]["pass@1"]["value"] == 1.0
     halves = [
         "```python\ndef half(x):\n    return floor(x / 2)\n```",
         "    return 0\n",
@@ -514,9 +520,7 @@ def test_code_of_both_shapes(ev, tmp_path):
         "```\ndef add(a, b): return 3",
     ]
     rows = [{**row, "done": texts} for row, texts in zip(CODE_ROWS, (halves, sums), strict=True)]
-    data = write_lines(tmp_path / "given.jsonl", rows)
-    flags = ("--task", "code:k=1/2/3", "--data", data, "--completion_column", "done")
-    found = run_here(ev, tmp_path / "o", *flags)["tasks"]["code:k=1/2/3"]
+    found = graded(ev, tmp_path, rows, "code:k=1/2/3")
     assert found["values"]["pass@1"]["top"] == [2 / 3, 1 / 3]
     assert found["values"]["pass@2"]["top"] == [1.0, pytest.approx(2 / 3)]
     assert found["metrics"]["pass@3"]["value"] == 1.0
@@ -530,9 +534,7 @@ def test_code_of_both_shapes(ev, tmp_path):
 
 def test_generation_task(ev, tmp_path):
     rows = [{"prompt": "x", "done": ["a b a b", "<answer>4</answer>"]}, {"prompt": "y", "done": ["", "one two"]}]
-    data = write_lines(tmp_path / "d.jsonl", rows)
-    flags = ("--task", "generation", "--data", data, "--completion_column", "done")
-    values = run_here(ev, tmp_path / "o", *flags)["tasks"]["generation"]["values"]
+    values = graded(ev, tmp_path, rows, "generation")["values"]
     assert values["empty"]["top"] == [0.0, 0.5]
     assert values["distinct_2"]["top"] == [pytest.approx(2 / 3), 1.0]
     assert values["length_characters"]["top"] == [12.5, 3.5] and values["truncated"]["top"] == [None, None]
@@ -547,9 +549,7 @@ def test_math_reads_gsm8k_boxed_and_normalised_rows(ev, tmp_path):
         {"prompt": "q", "answer": ["41", "#### 42"], "done": "\\boxed{42}"},
         {"prompt": "q", "answer": ["41", "#### 42"], "done": "\\boxed{43}"},
     ]
-    data = write_lines(tmp_path / "d.jsonl", rows)
-    values = run_here(ev, tmp_path / "o", "--task", "math", "--data", data, "--completion_column", "done")
-    values = values["tasks"]["math"]["values"]
+    values = graded(ev, tmp_path, rows, "math")["values"]
     assert values["verified"]["top"] == [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
     assert values["strict"]["top"] == [1.0, None, 0.0, 0.0, None, None]
     assert values["flexible"]["top"] == [1.0, None, 0.0, 1.0, None, None]
@@ -564,14 +564,11 @@ def test_reward_task_scores_as_a_trainer(ev, tmp_path):
         "    return None if answer is None else float(prompt + completion == 'x' + answer)\n"
     )
     rows = [{"prompt": "x", "answer": "ab", "done": ["ab", "c"]}, {"prompt": "y", "answer": None, "done": ["d", "e"]}]
-    data, base = write_lines(tmp_path / "d.jsonl", rows), f"{tmp_path}/r.py"
-    flags = ("--task", f"reward:{base}:length*0.5", "--reward", f"{base}:known*2", "--data", data)
-    found = run_here(ev, tmp_path / "o", *flags, "--completion_column", "done")
-    values = found["tasks"][f"reward:{base}:length*0.5"]["values"]
+    base = f"{tmp_path}/r.py"
+    values = graded(ev, tmp_path, rows, f"reward:{base}:length*0.5", "--reward", f"{base}:known*2")["values"]
     assert values["length"]["top"] == [1.5, 1.0] and values["known"]["top"] == [0.5, None]
     assert values["score"]["top"] == [1.75, 0.5]
-    one = run_here(ev, tmp_path / "p", "--task", f"reward:{base}:exact", *flags[4:], "--completion_column", "done")
-    assert one["tasks"][f"reward:{base}:exact"]["values"]["exact"]["top"] == [0.5, None]
+    assert graded(ev, tmp_path, rows, f"reward:{base}:exact")["values"]["exact"]["top"] == [0.5, None]
 
 
 def test_multiple_choice_forms_of_gold(ev):

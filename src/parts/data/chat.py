@@ -111,6 +111,14 @@ def chat_text(tokenizer, messages: list[dict], **template) -> str:
     return begun + text
 
 
+def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
+    """Token ids of `chat_text`."""
+    if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
+        return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+    given = {"add_generation_prompt": True, "return_dict": True, **template}
+    return list(tokenizer.apply_chat_template(with_arguments(as_object, messages), **given)["input_ids"])
+
+
 class TemplateForm:
     """The text that a chat template writes around a user's message; it identifies strings that are already rendered.
 

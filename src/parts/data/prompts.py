@@ -1,6 +1,6 @@
 """Load training and held-out prompts as token ids."""
 
-from parts.data.chat import as_turns, chat_text, check_template, joined_text, template_settings
+from parts.data.chat import as_turns, chat_ids, check_template, joined_text, template_settings
 from parts.data.held_out import hold_out, mark_trained
 from parts.data.question_parts import warn_unread
 from parts.data.rows import placed_rows, prompt_of
@@ -29,9 +29,9 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     """Token ids of a prompt up to where the model writes; messages are rendered by the chat template, if any."""
     if isinstance(prompt, str):
         return encode_text(tokenizer, prompt)
-    if not tokenizer.chat_template:
-        return encode_text(tokenizer, joined_text(prompt))
-    return list(tokenizer(chat_text(tokenizer, prompt, **template), add_special_tokens=False).input_ids)
+    if tokenizer.chat_template:
+        return chat_ids(tokenizer, prompt, **template)
+    return encode_text(tokenizer, joined_text(prompt))
 
 
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
