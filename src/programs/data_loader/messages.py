@@ -257,9 +257,9 @@ def passage(value, name: str, keep_json: bool = False) -> str | None:
         return text if text and all(part.strip() in text for part in texts_in(parts)) else value
     if not isinstance(value, list):
         return value if isinstance(value, str) else document(value)
+    if value and all(map(is_titled, value)):
+        return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
     if value and all(isinstance(item, list) for item in value):
-        if all(map(is_titled, value)):
-            return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
         return table(value)
     if name.startswith("table") and all(isinstance(item, dict) for item in value):
         header = list(dict.fromkeys(key for item in value for key in item))
