@@ -154,7 +154,7 @@ class RowReader:
         self.files, self.settings, self.rows, self.rejected = expand(sources), settings, [], []
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
-        self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
+        self.kinds, self.why, self.seen, self.notes = Counter(), "", set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
         self.no_passages = set()  # columns of a question that --map background refuses
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
@@ -163,10 +163,6 @@ class RowReader:
     def kind(self) -> str:
         """The kind of all rows so far, or `mixed`."""
         return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
-
-    @property
-    def why(self) -> str:
-        return "; ".join(self.reasons)
 
     def __iter__(self) -> Iterator[dict]:
         return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
@@ -269,7 +265,7 @@ class RowReader:
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
         cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
-        self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
+        self.why += f"{'; ' if self.why else ''}{label}: {form}, {why}{cut if worked else ''}"
         return "worked" if worked else form, itertools.chain(head, records)
 
     def error(self) -> UserError | None:
