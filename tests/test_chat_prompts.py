@@ -12,7 +12,6 @@ from tokenizers.processors import TemplateProcessing
 
 from parts.data.chat import chat_text, check_template, warn_of_turn_end
 from parts.data.prompts import encode_prompt
-from parts.data.rows import read_rows
 from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.play_setup import make_play_setup
@@ -354,11 +353,3 @@ def test_trl_gets_the_ids_that_the_trainers_have(tmp_path, monkeypatch):
     result = "<|end|><|user|>Rain<|end|><|assistant|>"
     ends = {call % arguments + result for arguments in ('{"city": "Rome"}', '{"day": 3}')} | {"So"}
     assert {text.partition("?<|end|><|assistant|>")[2] for text in texts} == ends
-
-
-def test_the_loader_says_where_such_prompts_go(tmp_path):
-    loader = load_script("data_loader")
-    (tmp_path / "d.jsonl").write_text(json.dumps({"prompt": going_on("So"), "answer": "5"}))
-    with pytest.raises(Exception, match="give the file to the trainer as it is"):
-        loader.load_rows(tmp_path / "d.jsonl")
-    assert read_rows(str(tmp_path / "d.jsonl"))[0]["prompt"] == going_on("So")

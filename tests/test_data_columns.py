@@ -120,7 +120,9 @@ def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(com
     advice = ("--drop", "answer", "--map", "answer=reply")
     code, _, said = command(path, "--for", "verl", *advice, "--out", tmp_path / "w.jsonl")
     assert code == 0 and "ground truth" not in said  # the advice works
-    assert [row["reward_model"]["ground_truth"] for row in read_lines(tmp_path / "w.jsonl")] == ["4", "5"]
+    written = read_lines(tmp_path / "w.jsonl")
+    assert [row["reward_model"]["ground_truth"] for row in written] == ["4", "5"]
+    assert [row["extra_info"]["index"] for row in written] == [0, 1]
 
 
 # ------------------------------------------------------------------------------------------------ verl's own rows

@@ -63,6 +63,7 @@ NESTED = {
     "description.jsonl": {"description": "Sums.", "data": ROWS},
     "examples.json": {"examples": ROWS},
     "one_split.json": {"train": ROWS},
+    "two_levels_down.json": {"result": {"data": ROWS}},
     "columns.json": {"prompt": ["2+2?", "3+3?"], "answer": ["4", "6"]},
     "pandas.json": {"prompt": {"0": "2+2?", "1": "3+3?"}, "answer": {"0": "4", "1": "6"}},
     "pandas_table.json": {"schema": {"fields": [{"name": "prompt"}]}, "data": ROWS},
@@ -307,10 +308,12 @@ def test_an_empty_cell_is_no_answer_and_no_usable_row_is_an_error_though_bad_one
     assert loader.main([str(path), "--on_bad", "skip", "--out", str(out)]) == 2 and not out.exists()
 
 
-def test_a_conversation_beside_a_list_is_one_row_and_no_columns(loader, tmp_path):
-    turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
-    (tmp_path / "set.json").write_text(json.dumps({"messages": turns, "tags": ["a", "b"]}))
-    assert [row["prompt"] for row in loader.load_rows(tmp_path / "set.json").rows] == [turns[:1]]
+@pytest.mark.parametrize("beside", [{}, {"tags": ["a", "b"]}])
+def test_one_object_is_one_row_though_its_values_are_lists(loader, tmp_path, beside):
+    (tmp_path / "set.json").write_text(
+        json.dumps({"messages": [*TURN, {"role": "assistant", "content": "4"}], **beside})
+    )
+    assert [row["prompt"] for row in loader.load_rows(tmp_path / "set.json").rows] == [TURN]
 
 
 def test_a_blank_that_the_header_lacks_is_part_of_the_cells(pairs_of, tmp_path):
@@ -394,13 +397,6 @@ def test_a_name_that_is_no_file_says_that_the_hub_cannot_be_reached(pairs_of, mo
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
     with pytest.raises(UserError, match=r"nobody/nothing.*no such file, and the hub cannot be reached"):
         pairs_of("nobody/nothing")
-
-
-@pytest.mark.parametrize("value", [ROWS[0], {"result": {"data": ROWS[:1]}}])
-def test_one_object_and_rows_two_levels_down_are_read(value, pairs_of, tmp_path):
-    path = tmp_path / "one.json"
-    path.write_text(json.dumps(value))
-    assert pairs_of(path) == PAIRS[:1]
 
 
 def test_a_table_named_txt_is_refused(loader, tmp_path):

@@ -90,15 +90,9 @@ def add_up(counts: dict) -> bool:
 # ------------------------------------------------------------------------------------------------ good files
 
 COLOUR, RIVER = [user("Name a colour.")], [user("Name a river.")]
-ABSENT = object()
-SOLUTION = "1000+3=<<1000+3=1003>>1,003\n#### 1,003"
 
-# file: kind detected, rows, what the first normalised row holds (ABSENT: a key it must not hold)
+# file: kind detected, rows, what the first normalised row holds; rows of all other forms: tests/data/row_cases.jsonl
 GOOD = {
-    "gsm8k.jsonl": (
-        *("math", 3),
-        {"prompt": [user("Ann has 1000 pens and buys 3. How many?")], "answer": "1003", "solution": SOLUTION},
-    ),
     "lines.txt": ("prompts", 3, {"prompt": [user("First prompt")]}),
     "comma.csv": (
         *(None, 2),
@@ -112,32 +106,10 @@ GOOD = {
             **{"n": 9007199254740993, "small": 1e-05, "flag": True, "answer_type": "text"},
         },
     ),
-    "answer_numbers.jsonl": ("math", 3, {"answer": "42"}),  # written as JSON writes it
-    "short_solutions.jsonl": ("math", 4, {"answer": "42", "solution": "x\n#### 42"}),
-    "arc.jsonl": (
-        *("choices", 4),
-        {"prompt": [user("Ice is water that is\n\nA. hot\nB. solid")], "answer": "B", "answerKey": ABSENT},
-    ),
-    "aqua.jsonl": ("choices", 2, {"prompt": [user("Half of 42?\n\nA)20\nB)21")], "answer": "B"}),
     "folder": ("prompts", 4, {"prompt": [user("a1")]}),
 }
-
-
-def assert_holds(row: dict, expected: dict):
-    """Every expected value stands in the row, with the same type; ABSENT keys do not."""
-    for key, value in expected.items():
-        if value is ABSENT:
-            assert row.get(key) is None, key
-        else:
-            assert json.dumps(row[key], sort_keys=True) == json.dumps(value, sort_keys=True), key
-
-
 LATER = {  # (file, row): where a row after the first holds something of its own
-    ("arc.jsonl", 1): {"answer": "B", "choices": {"text": ["u", "v"], "label": ["1", "2"]}},
-    ("aqua.jsonl", 1): {"prompt": [user("Q? A. yes B. no")], "answer": "B"},
     ("comma.csv", 1): {"prompt": [user("null")], "answer": "007"},
-    ("answer_numbers.jsonl", 2): {"answer": "true"},
-    ("short_solutions.jsonl", 2): {"answer": "1,2"},  # a pair, and no thousands
     ("folder", 2): {"prompt": [user("b2")]},
 }
 
@@ -149,7 +121,8 @@ def test_good_file(loader, name):
     assert loaded.counts == {"read": count, "kept": count, "rejected": 0, "deduplicated": 0}
     assert len(loaded.rows) == count and kind in (None, loaded.kind) and loaded.why
     for index, expected in [(0, first), *((i, row) for (file, i), row in LATER.items() if file == name)]:
-        assert_holds(loaded.rows[index], expected)
+        held = {key: loaded.rows[index][key] for key in expected}
+        assert json.dumps(held, sort_keys=True) == json.dumps(expected, sort_keys=True)  # with the same types
 
 
 def test_a_column_of_map_that_no_row_has_is_said_in_one_line(loader, tmp_path):
@@ -226,28 +199,15 @@ BAD = {
     "bad_nan.jsonl": (1, [(2, None, "nan"), (3, None, "inf")]),
     "bad_huge_integer.jsonl": (1, [(2, None, "(?i)digits|integer")]),
     "bad_lone_surrogate.jsonl": (1, [(2, "prompt", "Unicode")]),
-    "bad_prompt_null.jsonl": (1, [(2, "prompt", "null|None")]),
-    "bad_prompt_empty.jsonl": (1, [(2, "prompt", "empty"), (3, "prompt", "empty")]),
     "bad_prompt_missing.jsonl": (2, [(3, "prompt", "text_of_prompt")]),
     "bad_role_unknown.jsonl": (1, [(2, None, "(?s)robot.*user")]),
-    "bad_role_assistant_first.jsonl": (1, [(2, None, "assistant")]),
     "bad_role_user_twice.jsonl": (1, [(2, None, "user")]),
-    "bad_content_null.jsonl": (1, [(2, None, "null|None")]),
     "bad_mixed_schemas.jsonl": (2, [(3, None, "(?s)prompt_response.*instruction.*math")]),
     "bad_gsm8k_no_marker.jsonl": (2, [(3, "answer", "####")]),
-    "bad_gsm8k_empty_answer.jsonl": (1, [(2, "answer", "####|empty")]),
-    "bad_humaneval_no_test.jsonl": (1, [(2, None, "test")]),
-    "bad_mbpp_no_tests.jsonl": (1, [(2, "test_list", "empty|test")]),
-    "bad_mbpp_test_number.jsonl": (1, [(2, "test_list", "5")]),
     "bad_apps_lengths.jsonl": (1, [(2, "input_output", "2.*1|1.*2")]),
-    "bad_preference_missing.jsonl": (1, [(2, "rejected", "rejected")]),
     "bad_preference_same.jsonl": (1, [(2, None, "same|equal|differ")]),
-    "bad_preference_prompts_differ.jsonl": (1, [(2, None, "(?i)prompt|same|begin|differ")]),
     "bad_choice.jsonl": (1, [(2, "answer", "4.*0 to 1.*A to B"), (3, "answer", "True")]),
     "bad_ragged.csv": (2, [(3, None, "3"), (4, None, "1")]),
-    "bad_sharegpt_role.jsonl": (1, [(2, None, "(?s)alien.*human")]),
-    "bad_alpaca_output.json": (2, [(3, "completion", "output")]),
-    "bad_verl_ground_truth.jsonl": (1, [(2, None, "ground_truth")]),
 }
 # file: words of the error; nothing in them can be used, or not without guessing
 UNREADABLE = {
@@ -310,7 +270,7 @@ def test_unreadable_file(loader, name):
 
 # ------------------------------------------------------------------------------------------------ targets and back
 
-ROUND = [name for name, (_, _, first) in GOOD.items() if name != "folder"]
+ROUND = ("gsm8k", "answer_numbers", "short_solutions", "arc", "aqua", "openai_tools", "openai_parts")
 
 
 def without_none(row: dict) -> dict:
@@ -321,7 +281,7 @@ def without_none(row: dict) -> dict:
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_every_good_file_is_written_and_comes_back_or_parquet_cannot_hold_it(loader, tmp_path, suffix):
     refused = []
-    for name in [*ROUND, "openai_tools.jsonl", "openai_parts.jsonl"]:
+    for name in [*({*GOOD} - {"folder"}), *(f"{name}.jsonl" for name in ROUND)]:
         rows = loader.load_rows(FILES / name).rows
         path = tmp_path / (Path(name).stem + suffix)
         try:
@@ -333,14 +293,6 @@ def test_every_good_file_is_written_and_comes_back_or_parquet_cannot_hold_it(loa
         back = loader.load_rows(path, kind="auto").rows
         assert [without_none(row) for row in back] == [without_none(row) for row in rows], name
     assert len(refused) <= (3 if suffix == ".parquet" else 0), refused
-
-
-def test_verl_rows_are_numbered(loader, tmp_path):
-    loader.write_rows(loader.load_rows(FILES / "gsm8k.jsonl").rows, tmp_path / "v.jsonl", target="verl")
-    rows = read_lines(tmp_path / "v.jsonl")
-    assert [*rows[0]] == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
-    assert rows[0]["reward_model"] == {"style": "rule", "ground_truth": "1003"} and rows[0]["ability"] == "math"
-    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("target", ["trl", "verl"])
@@ -568,10 +520,9 @@ def test_resumed_equals_uninterrupted_over_two_epochs(numbers, stop, options):
 @pytest.mark.parametrize("state", [None, {"epoch": 0, "position": 0}])
 def test_a_position_of_another_loader_is_refused(loader, numbers, state):
     made = numbers(shuffle_seed=1)
-    with pytest.raises(loader.UserError, match=r"; expected what state_dict returned$"):
-        made.load_state_dict(state)
-    with pytest.raises(loader.UserError, match="a loader with other shuffle_seed; expected the same"):
-        made.load_state_dict(numbers(shuffle_seed=2).state_dict())
+    for other in (state, numbers(shuffle_seed=2).state_dict()):
+        with pytest.raises(loader.UserError, match="expected the state_dict of a loader with the same rows and seed"):
+            made.load_state_dict(other)
 
 
 def test_prompts_too_long_are_counted_and_said(loader, tokenizer, tmp_path, capsys):

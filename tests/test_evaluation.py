@@ -70,6 +70,13 @@ def run_here(ev, folder, *flags):
     return results(folder)
 
 
+def graded(ev, folder, rows: list[dict], task: str, *flags, column: str = "done") -> dict:
+    """What results.json says of a task that grades a column of these rows."""
+    data = write_lines(folder / "graded.jsonl", rows)
+    flags = ("--task", task, "--data", data, "--completion_column", column, *flags)
+    return run_here(ev, folder / "o", *flags)["tasks"][task]
+
+
 # ------------------------------------------------------------------------------------------------ statistics
 def test_pass_at_k_is_the_share_of_subsets_that_hold_a_pass():
     for n in range(1, 9):
@@ -500,9 +507,8 @@ def test_a_prompt_that_names_no_function_gets_the_tests(ev, prompt, is_added):
 
 
 def test_code_of_both_shapes(ev, tmp_path):
-    data = write_lines(tmp_path / "code.jsonl", CODE_ROWS)
-    found = run_here(ev, tmp_path / "o", "--task", "code", "--data", data, "--completion_column", "canonical_solution")
-    assert found["tasks"]["code"]["metrics"]["pass@1"]["value"] == 1.0
+    found = graded(ev, tmp_path, CODE_ROWS, "code", column="canonical_solution")
+    assert found["metrics"]["pass@1"]["value"] == 1.0
     halves = [
         "```python\ndef half(x):\n    return floor(x / 2)\n```",
         "    return 0\n",
@@ -514,9 +520,7 @@ def test_code_of_both_shapes(ev, tmp_path):
         "```\ndef add(a, b): return 3",
     ]
     rows = [{**row, "done": texts} for row, texts in zip(CODE_ROWS, (halves, sums), strict=True)]
-    data = write_lines(tmp_path / "given.jsonl", rows)
-    flags = ("--task", "code:k=1/2/3", "--data", data, "--completion_column", "done")
-    found = run_here(ev, tmp_path / "o", *flags)["tasks"]["code:k=1/2/3"]
+    found = graded(ev, tmp_path, rows, "code:k=1/2/3")
     assert found["values"]["pass@1"]["top"] == [2 / 3, 1 / 3]
     assert found["values"]["pass@2"]["top"] == [1.0, pytest.approx(2 / 3)]
     assert found["metrics"]["pass@3"]["value"] == 1.0
@@ -530,9 +534,7 @@ def test_code_of_both_shapes(ev, tmp_path):
 
 def test_generation_task(ev, tmp_path):
     rows = [{"prompt": "x", "done": ["a b a b", "<answer>4</answer>"]}, {"prompt": "y", "done": ["", "one two"]}]
-    data = write_lines(tmp_path / "d.jsonl", rows)
-    flags = ("--task", "generation", "--data", data, "--completion_column", "done")
-    values = run_here(ev, tmp_path / "o", *flags)["tasks"]["generation"]["values"]
+    values = graded(ev, tmp_path, rows, "generation")["values"]
     assert values["empty"]["top"] == [0.0, 0.5]
     assert values["distinct_2"]["top"] == [pytest.approx(2 / 3), 1.0]
     assert values["length_characters"]["top"] == [12.5, 3.5] and values["truncated"]["top"] == [None, None]
@@ -547,9 +549,7 @@ def test_math_reads_gsm8k_boxed_and_normalised_rows(ev, tmp_path):
         {"prompt": "q", "answer": ["41", "#### 42"], "done": "\\boxed{42}"},
         {"prompt": "q", "answer": ["41", "#### 42"], "done": "\\boxed{43}"},
     ]
-    data = write_lines(tmp_path / "d.jsonl", rows)
-    values = run_here(ev, tmp_path / "o", "--task", "math", "--data", data, "--completion_column", "done")
-    values = values["tasks"]["math"]["values"]
+    values = graded(ev, tmp_path, rows, "math")["values"]
     assert values["verified"]["top"] == [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
     assert values["strict"]["top"] == [1.0, None, 0.0, 0.0, None, None]
     assert values["flexible"]["top"] == [1.0, None, 0.0, 1.0, None, None]
@@ -564,14 +564,11 @@ def test_reward_task_scores_as_a_trainer(ev, tmp_path):
         "    return None if answer is None else float(prompt + completion == 'x' + answer)\n"
     )
     rows = [{"prompt": "x", "answer": "ab", "done": ["ab", "c"]}, {"prompt": "y", "answer": None, "done": ["d", "e"]}]
-    data, base = write_lines(tmp_path / "d.jsonl", rows), f"{tmp_path}/r.py"
-    flags = ("--task", f"reward:{base}:length*0.5", "--reward", f"{base}:known*2", "--data", data)
-    found = run_here(ev, tmp_path / "o", *flags, "--completion_column", "done")
-    values = found["tasks"][f"reward:{base}:length*0.5"]["values"]
+    base = f"{tmp_path}/r.py"
+    values = graded(ev, tmp_path, rows, f"reward:{base}:length*0.5", "--reward", f"{base}:known*2")["values"]
     assert values["length"]["top"] == [1.5, 1.0] and values["known"]["top"] == [0.5, None]
     assert values["score"]["top"] == [1.75, 0.5]
-    one = run_here(ev, tmp_path / "p", "--task", f"reward:{base}:exact", *flags[4:], "--completion_column", "done")
-    assert one["tasks"][f"reward:{base}:exact"]["values"]["exact"]["top"] == [0.5, None]
+    assert graded(ev, tmp_path, rows, f"reward:{base}:exact")["values"]["exact"]["top"] == [0.5, None]
 
 
 def test_multiple_choice_forms_of_gold(ev):
@@ -894,14 +891,12 @@ BAD = {  # {name: (flags, what the message holds)}
     "no task": ("", "got no --task"),
     "unknown task": ("--task maths", "try math"),
     "unknown option": ("--task math:tempate=plain", "try template"),
-    "bad option": ("--task math:template=x", "expected one of auto"),
     "bad number": ("--task code:k=x --data {one}", "expected numbers like"),
     "no data": ("--task math", "got no --data"),
     "no file": ("--task math --data nowhere/at/all.jsonl", "is not a file"),
     "empty set": ("--task math --data {empty}", "without rows"),
     "missing column": ("--task math --data {one}", "one.jsonl:2: task math got columns prompt"),
     "missing tests": ("--task code --data {one}", "expected one of tests"),
-    "missing choices": ("--task multiple_choice --data {one}", "expected one of choices"),
     "more k than n": ("--task code:k=10 --data {one}", "try --n 10"),
     "n alike": ("--task generation --data {one} --n 4", "try --temperature"),
     "no reward": ("--task reward --data {one}", "without a function"),
@@ -912,7 +907,6 @@ BAD = {  # {name: (flags, what the message holds)}
     "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
     "no model": ("--task generation --data {one} --model ./nowhere", "which is not a folder"),
     "three models": ("--task generation --model x --model x --model x", "expected one, or two"),
-    "three files to compare": ("--compare x y z", "expected one or two"),
     "no scheme": ("--task math --base_url localhost:8000/v1 --model x", "try http://HOST:PORT/v1"),
     "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
     "shown samples": ("--task math --shown_samples 9", "try scripts/report.py FOLDER"),
@@ -928,8 +922,6 @@ BAD = {  # {name: (flags, what the message holds)}
     "played, no environment": ("--task environment", "try --environment FILE.py:Class"),
     "played, idle": ("--task math --max_turns 3", "got max_turns 3 without an environment"),
     "played, server": ("--environment {second} --base_url http://x --model x", "expected a model that takes"),
-    "played, shots": ("--environment {second} --fewshot 2", "got --environment with --fewshot"),
-    "played, stop": ("--environment {second} --stop x", "got --environment with --stop"),
     "played, no turns": ("--environment {second} --max_turns 0", "expected more than 0"),
     "played, plain text": ("--environment {second} --chat_template off", "try --chat_template auto"),
     "played, no room": ("--environment {second} --max_conversation_tokens 700", "512 + 256 tokens"),
@@ -939,8 +931,6 @@ BAD = {  # {name: (flags, what the message holds)}
         "jsonl:1: environment GuessTheNumber: reset does not",
     ),
     "played, no tools": ("--environment {second} --tool_format hermes", "for an environment without tools"),
-    "played, more k than n": ("--environment {second} --task environment:k=4", "try --n 4"),
-    "played, no template": ("--environment {second} --model {bare} --max_turns 1", "has no chat template"),
 }
 
 

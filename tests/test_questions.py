@@ -11,7 +11,7 @@ from parts.data.prompts import load_prompts
 from parts.data.question_parts import odd_answers, unread_parts, warn_unread
 from parts.data.rows import check_prompt
 from parts.foundation.messages import UserError
-from programs.data_loader.answers_and_tests import gold_of
+from programs.data_loader.answers import gold_of
 from programs.data_loader.form_names import normalise
 from programs.data_loader.row_reader import load_rows
 from programs.evaluation.rows import task_rows

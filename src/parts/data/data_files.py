@@ -209,6 +209,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         if not any(cell.strip() for cell in cells):
             continue
         cells = cells[: len(names)] + filled(cells[len(names) :])
+        lines = "\t".join(cells).split("\n")
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -217,17 +218,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
             yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
-        elif delimiter == "\t" and holds_rows(cells):
+        elif delimiter == "\t" and len(lines) > 1 < len(cells) and {x.count("\t") for x in lines} == {len(cells) - 1}:
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
-
-
-def holds_rows(cells: list[str]) -> bool:
-    """Whether cells with line feeds may be several rows of a table written without quoting."""
-    lines = "\t".join(cells).split("\n")
-    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:

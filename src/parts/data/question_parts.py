@@ -228,13 +228,11 @@ def is_json_schema(name: str, value) -> bool:
         return False
     with contextlib.suppress(ValueError):
         value = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(value, dict):
-        return False
-    properties, kind = value.get("properties"), value.get("type")
+    properties = value.get("properties") if isinstance(value, dict) else None
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
+    marks = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return isinstance(value, dict) and (bool(marks & value.keys()) or str(value.get("type")) in JSON_TYPES)
 
 
 def are_earlier_turns(value, prompt) -> bool:
@@ -333,18 +331,13 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
 
-def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
-    """Print the messages of `odd_answers` for the columns that rewards compare with."""
-    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
-            say(f"warning: {source}: {line}")
-
-
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
     counts, total = Counter(), len(asked)
     prompts = [prompt for _, prompt in asked]
-    warn_odd_answers(source, [row for row, _ in asked], prompts)
+    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row], prompts):
+            say(f"warning: {source}: {line}")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))

@@ -106,8 +106,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
-        value = values[0]
-        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        inner = rows_in(values[0], name, known) if isinstance(values[0], dict) else values[0]
         values = inner if isinstance(inner, list) else values
     for number, value in enumerate(values, start=1):
         try:

@@ -28,7 +28,8 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 ROOMS = (
     "bad_rows",
     "messages",
-    "answers_and_tests",
+    "tests_of_programs",
+    "answers",
     "choices",
     "forms",
     "form_names",

@@ -1,10 +1,8 @@
 """Batches of prompts: padded on the left, reshuffled in each epoch, resumable."""
 
 import itertools
-import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import need, say
@@ -28,8 +26,7 @@ class Collator:
     def __init__(self, tokenizer):
         ids = (tokenizer.pad_token_id, tokenizer.eos_token_id)
         self.tokenizer, self.pad_id = tokenizer, next((token for token in ids if token is not None), None)
-        got = "got a tokenizer without pad and eos token; expected one; try setting pad_token"
-        need(self.pad_id is not None, got)
+        need(self.pad_id is not None, "got a tokenizer without pad and eos token; expected one; try setting pad_token")
 
     def __call__(self, rows: list[dict]) -> dict:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
@@ -39,20 +36,15 @@ class Collator:
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
 
-@dataclass(eq=False, repr=False)
 class PromptLoader:
-    """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
+    """Batches of prompts: each `for` goes through the rest of the current epoch.
 
     The order depends only on rows, seed and epoch, so that `load_state_dict` continues exactly where `state_dict` was.
     """
 
-    rows: list[dict]
-    collator: Collator
-    batch_size: int
-    seed: int | None  # None: the order of the rows
-    left_out: int  # prompts that were too long
-    epoch: int = 0
-    position: int = 0  # rows of the epoch that were given
+    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None, left_out: int):
+        self.rows, self.collator, self.batch_size, self.seed = rows, collator, batch_size, seed
+        self.epoch, self.position, self.left_out = 0, 0, left_out  # rows of the epoch that were given; too long ones
 
     def __iter__(self) -> Iterator[dict]:
         order = list(range(len(self.rows)))
@@ -64,39 +56,25 @@ class PromptLoader:
         self.epoch, self.position = self.epoch + 1, 0
 
     def __len__(self) -> int:
-        return math.ceil(len(self.rows) / self.batch_size)
+        return -(-len(self.rows) // self.batch_size)
 
     def state_dict(self) -> dict:
-        rows = digest([row["id"] for row in self.rows]).hex()
-        return {"epoch": self.epoch, "position": self.position, "shuffle_seed": self.seed, "rows": rows}
+        order = digest([self.seed, *(row["id"] for row in self.rows)]).hex()
+        return {"epoch": self.epoch, "position": self.position, "order": order}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from the state of a loader with the same rows and seed; UserError for another state."""
-        current = self.state_dict()
-        fits = isinstance(state, dict) and state.keys() == current.keys()
-        need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != current[name])
-        need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
+        fits = isinstance(state, dict) and state.get("order") == self.state_dict()["order"]
+        need(fits, f"got the state {shown(state)}; expected the state_dict of a loader with the same rows and seed")
         self.epoch, self.position = state["epoch"], state["position"]
 
 
 def create_dataloader(
-    kind: str,
-    sources,
-    tokenizer,
-    *,
-    batch_size: int,
-    max_prompt_tokens: int | None = None,
-    shuffle_seed: int | None = None,
-    **reading,
+    kind: str, sources, tokenizer, *, batch_size: int, max_prompt_tokens=None, shuffle_seed=None, **reading
 ) -> PromptLoader:
-    """Batches of prompts with all their columns, from any input that load_rows reads.
+    """Batches of at most `batch_size` prompts with all their columns, from any input that load_rows reads.
 
     Args:
-        kind: one of KINDS, or "auto".
-        sources: an input or a list of them.
-        tokenizer: a Hugging Face tokenizer; its chat template makes the text.
-        batch_size: prompts a batch; the last of an epoch may be smaller.
         max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
         shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
         **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
@@ -108,7 +86,6 @@ def create_dataloader(
     rows, longest = load_rows(sources, kind, **reading).rows, max_prompt_tokens
     kept = [row for row in rows if longest is None or len(prompt_ids(tokenizer, row)) <= longest]
     need(kept, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
-    left_out = len(rows) - len(kept)
-    if left_out:
+    if left_out := len(rows) - len(kept):
         say(f"warning: left out {left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
     return PromptLoader(kept, Collator(tokenizer), batch_size, shuffle_seed, left_out)

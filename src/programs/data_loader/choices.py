@@ -158,25 +158,23 @@ def right_choice(
     """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear."""
     if choices.right is not None:
         return choices.columns[0], choices.right, False
-    by_name = [pick for pick in picks if pick.named is not None]
-    if by_name:
-        return by_name[0].name, by_name[0].named, False
-    count = len(choices.texts)
+    if named := next((pick for pick in picks if pick.named is not None), None):
+        return named.name, named.named, False
+    count, start = len(choices.texts), choices.first if first is None else first
     names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
     names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
     for pick in picks:
-        name, same = pick.name, pick.same
-        number = None if name in as_texts else pick.number
-        if number is not None:
-            start = choices.first if first is None else first
+        name, same, number = pick.name, pick.same, pick.number
+        if number is not None and name not in as_texts:
             if start is None and name not in COUNT_FROM_0:
                 got = f"{number}; no row shows whether numbers count from 0 or from 1"
                 raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
-            start = start or 0
+            place = number - (start or 0)
             # the number is a choice's text, and another column says so too
-            if len(same) == 1 and any(other.number == same[0] + start for other in picks if other.name != name):
+            if len(same) == 1 and any(
+                other.number == same[0] + number - place for other in picks if other.name != name
+            ):
                 return name, same[0], False
-            place = number - start
             if place in range(count):
                 if same and same != [place] and first is None and isinstance(pick.value, str):
                     got = f"{shown(pick.value)}, the text of one choice and the number of another"

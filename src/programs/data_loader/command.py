@@ -1,6 +1,7 @@
 """The command line, and what --inspect shows."""
 
 import argparse
+import bisect
 import contextlib
 import itertools
 import json
@@ -130,12 +131,6 @@ def write(args, rows: list[dict], files: list[str], rejected: list[dict]) -> lis
     return outputs
 
 
-def percentiles(values: list[int]) -> dict[str, int]:
-    """p50, p95 and maximum of lengths, by nearest rank."""
-    ordered, last = sorted(values), len(values) - 1
-    return {"p50": ordered[last // 2], "p95": ordered[math.ceil(0.95 * len(values)) - 1], "max": ordered[-1]}
-
-
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     """What --inspect shows of good rows; `files`: the input of each row."""
     fields, lengths, golds, places = {}, {}, {}, {}
@@ -148,7 +143,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
         for reply in (row[name] for name in ("completion", "chosen") if name in row):
             sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
         for name, size in sizes.items():
-            lengths.setdefault(name, []).append(size)
+            bisect.insort(lengths.setdefault(name, []), size)
         prompt = digest(row["prompt"])
         golds.setdefault(prompt, set()).add(digest([row.get(name) for name in GOLD_FIELDS]))
         places.setdefault(prompt, set()).add(file if len({*files}) > 1 else row["source"])
@@ -157,7 +152,14 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
         "rows": len(rows),
         "sources": dict(Counter(row["source"] for row in rows)),
         "fields": {name: {"rows": len(types), "types": sorted({*types})} for name, types in fields.items()},
-        "lengths": {name: percentiles(values) for name, values in lengths.items()},
+        "lengths": {  # by nearest rank
+            name: {
+                "p50": sizes[(len(sizes) - 1) // 2],
+                "p95": sizes[math.ceil(0.95 * len(sizes)) - 1],
+                "max": sizes[-1],
+            }
+            for name, sizes in lengths.items()
+        },
         "duplicates": len(rows) - sum(map(len, golds.values())),
         "prompts_with_other_answers": sum(len(answers) > 1 for answers in golds.values()),
         "overlap": dict(Counter(pairs)),

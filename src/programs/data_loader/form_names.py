@@ -6,7 +6,7 @@ import re
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from parts.foundation.messages import need, suggest
-from programs.data_loader.answers_and_tests import marks_answer, names_value
+from programs.data_loader.answers import marks_answer, names_value
 from programs.data_loader.bad_rows import KINDS, BadRow, Names, as_plain, opened, shown
 from programs.data_loader.forms import FORMS, FileFacts, Shape
 

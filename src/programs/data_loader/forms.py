@@ -7,29 +7,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue
 from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, texts_in, unnamed_function, unread_parts
 from parts.data.stated_answers import visible
-from programs.data_loader.answers_and_tests import (
-    ALIASES,
-    ASSERTS,
-    BARE_MARK,
-    METHOD,
-    as_answer,
-    calls_on_stdin,
-    check_language,
-    check_runnable,
-    function_of,
-    gold_of,
-    ground_truth,
-    is_preamble,
-    is_short,
-    joined_tests,
-    marks_answer,
-    names_value,
-    read_tests,
-)
+from programs.data_loader.answers import as_answer, gold_of, ground_truth, is_short, marks_answer, names_value
 from programs.data_loader.bad_rows import BadRow, Names, opened, shown
 from programs.data_loader.choices import LETTER_ALONE, LETTERED, choices_of, picked, with_choices
 from programs.data_loader.messages import (
@@ -44,6 +25,17 @@ from programs.data_loader.messages import (
     split_prompt,
     without_placeholder,
 )
+from programs.data_loader.tests_of_programs import (
+    METHOD,
+    as_code,
+    calls_on_stdin,
+    check_runnable,
+    is_preamble,
+    read_tests,
+)
+
+ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable)_answers")
+BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # only a marked answer
 
 
 @dataclass(frozen=True)
@@ -96,7 +88,10 @@ class Shape:
         If --map fills the prompt, only passages that it fills too are added.
         """
         self.choices = choices_of(self.row)
-        name, value = self.take(Names.CHOICE_PROMPT if self.choices else prompt_names(self.row), "a prompt")
+        names = Names.CHOICE_PROMPT if self.choices else Names.PROMPT
+        if not self.choices and self.row.get("entry_point"):  # what has only a program's imports comes last
+            names = sorted(names, key=lambda name: is_preamble(self.row.get(name), self.row["entry_point"]))
+        name, value = self.take(names, "a prompt")
         if name == "instruction":
             extra = self.row.get("input")
             if extra is not None and not (isinstance(value, str) and isinstance(extra, str)):
@@ -226,7 +221,7 @@ class Shape:
                 self.notes.append(LETTER_ALONE)
             if line := unnamed_function(out, whole):
                 self.notes.append(f"prompts {line}")
-            self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
+            self.notes += calls_on_stdin(out.get("tests"), self.tests_name, row, asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
@@ -247,12 +242,6 @@ class Shape:
         for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
             known = [key for key in (*Names.ANSWER, *Names.TESTS) if not is_empty(cell.get(key))] or ["FIELD"]
             self.untaken += [f"{name}.{key}" for key in known]
-
-
-def prompt_names(row: dict) -> list[str]:
-    """Names of prompt columns in order of preference; columns with only a program's imports and helpers come last."""
-    several = sum(row.get(name) is not None for name in Names.PROMPT) > 1
-    return sorted(Names.PROMPT, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
 def as_prompts(shape: Shape) -> None:
@@ -328,44 +317,6 @@ def as_worked(shape: Shape) -> None:
     text = as_answer(shape.row[name], name)
     if not isinstance(text, str) or gold_of(text) is None:
         raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
-
-
-def as_code(shape: Shape) -> None:
-    """A task and its tests, as in HumanEval, MBPP and APPS."""
-    shape.prompt()
-    row = shape.row
-    check_language(row, "tests")
-    first = ("tests", "test") if row.get("entry_point") else ()
-    names = (*dict.fromkeys((*first, *Names.TESTS)), "verification_info")
-    name, _ = shape.take(sorted(names, key=lambda name: is_empty(row.get(name))), "tests")
-    taken, tests = joined_tests(row, name)
-    others = [key for key in Names.TESTS if key not in taken and name != "test" and texts_in(row.get(key))]
-    others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
-    source = row["test"] if name == "test_list" and "test" in others else None
-    alone = isinstance(source, str) and not re.search(r"candidate|def check\(", source) and parsed(source)
-    if alone and isinstance(tests, list):  # MBPP+
-        taken, tests, others = [*taken, "test"], [*tests, source], others[:-1]
-    shape.out["tests"], shape.tests_name = tests, name
-    shape.used.update(taken)
-    others = [key for key in others if "tests" not in shape.facts.mapped and row[key] != row[name]]
-    shape.notes += [f"rows have other tests in {key}; {name} is taken" for key in others]
-    if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
-        shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
-    starter, message = row.get("starter_code"), shape.out["prompt"][-1]
-    if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
-        message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
-    if row.get("setup") is not None:
-        return
-    if name == "test":  # HumanEval's tests use the imports and helpers of its prompt
-        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_program(row[key])]
-        if heads:
-            shape.out["setup"] = row[heads[0]]
-            shape.used.add(heads[0])
-    elif name == "test_list":
-        imports = row.get("test_imports")
-        lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
-        if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
-            shape.out["setup"] = setup
 
 
 def as_response(shape: Shape) -> None:

@@ -252,13 +252,14 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
 def passage(value, name: str, keep_json: bool = False) -> str | None:
     """The text of a passage, a list of passages, titled documents or a table; None for other values."""
     if isinstance(value, str) and isinstance(parts := opened(value), list) and not keep_json:  # 2WikiMultihopQA's
-        text = passage(parts, name) if is_documents(parts) else None
+        whole = all(is_titled(part) or (isinstance(part, dict) and part.keys() <= DOCUMENT_KEYS) for part in parts)
+        text = passage(parts, name) if whole else None
         return text if text and all(part.strip() in text for part in texts_in(parts)) else value
     if not isinstance(value, list):
         return value if isinstance(value, str) else document(value)
+    if value and all(map(is_titled, value)):
+        return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
     if value and all(isinstance(item, list) for item in value):
-        if all(map(is_titled, value)):
-            return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
         return table(value)
     if name.startswith("table") and all(isinstance(item, dict) for item in value):
         header = list(dict.fromkeys(key for item in value for key in item))
@@ -269,11 +270,6 @@ def passage(value, name: str, keep_json: bool = False) -> str | None:
 def is_titled(pair) -> bool:
     """Whether a value is [title, sentences]."""
     return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list)
-
-
-def is_documents(items: list) -> bool:
-    """Whether all values are documents without keys that `document` would leave out."""
-    return all(is_titled(item) or (isinstance(item, dict) and item.keys() <= DOCUMENT_KEYS) for item in items)
 
 
 def document(value) -> str | None:

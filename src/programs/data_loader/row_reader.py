@@ -17,7 +17,7 @@ from parts.data.nested_rows import with_chats
 from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
 from parts.data.rows import SUFFIXES, file_records, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
-from programs.data_loader.answers_and_tests import marks_answer
+from programs.data_loader.answers import marks_answer
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, Names, as_plain, flaw_of, opened, shown
 from programs.data_loader.choices import LETTER_ALONE, shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
@@ -112,15 +112,6 @@ class Settings:
             raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
 
 
-def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(Line or number, row or its flaw) of one input; empty cells of CSV and TSV become None."""
-    form, known = format_of(source), [column.partition(".")[0] for column in settings.mapping.values()]
-    for number, row in file_records(source, form, settings.encoding, known):
-        if form in ("csv", "tsv") and isinstance(row, dict):
-            row = {column: cell or None for column, cell in row.items()}
-        yield number, row
-
-
 def at_path(row: dict, source: str, raw: dict[str, str]):
     """The value of a column or at a dotted path inside it, or None. `raw`: {known name: the row's own name}."""
     head, *path = [source] if source in row or source in raw else source.split(".")
@@ -160,10 +151,10 @@ class RowReader:
     """
 
     def __init__(self, sources, settings: Settings):
-        self.files, self.settings, self.rejected = expand(sources), settings, []
+        self.files, self.settings, self.rows, self.rejected = expand(sources), settings, [], []
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
-        self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
+        self.kinds, self.why, self.seen, self.notes = Counter(), "", set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
         self.no_passages = set()  # columns of a question that --map background refuses
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
@@ -173,17 +164,17 @@ class RowReader:
         """The kind of all rows so far, or `mixed`."""
         return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
 
-    @property
-    def why(self) -> str:
-        return "; ".join(self.reasons)
-
     def __iter__(self) -> Iterator[dict]:
         return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
 
     def rows_of(self, file: str) -> Iterator[dict]:
         name, before = self.names[file], self.counts["read"]
         label = "stdin" if file == "-" else file
-        form, records = self.detect(label, records_of(file, self.settings))
+        known = [column.partition(".")[0] for column in self.settings.mapping.values()]
+        records = file_records(file, format_of(file), self.settings.encoding, known)
+        if format_of(file) in ("csv", "tsv"):  # an empty cell is absent
+            records = ((n, {k: v or None for k, v in x.items()} if isinstance(x, dict) else x) for n, x in records)
+        form, records = self.detect(label, records)
         for number, record in records:
             self.counts["read"] += 1
             self.current = name
@@ -274,7 +265,7 @@ class RowReader:
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
         cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
-        self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
+        self.why += f"{'; ' if self.why else ''}{label}: {form}, {why}{cut if worked else ''}"
         return "worked" if worked else form, itertools.chain(head, records)
 
     def error(self) -> UserError | None:
@@ -313,19 +304,8 @@ def digest(value) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-@dataclass
-class Loaded:
-    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
-
-    rows: list[dict]
-    kind: str
-    why: str
-    rejected: list[dict]
-    counts: dict[str, int]
-
-
-def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
-    """Read all rows of files, folders, globs or hub ids into the schema.
+def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
+    """Read all rows of files, folders, globs or hub ids into the schema: `rows`, `kind`, `why`, `rejected`, `counts`.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -338,8 +318,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     reader = RowReader(sources, Settings(kind, **reading))
-    rows = list(reader)
+    reader.rows = list(reader)
     if error := reader.error():
         raise error
     reader.say_notes()
-    return Loaded(rows, reader.kind, reader.why, reader.rejected, reader.counts)
+    return reader

@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.data.rows import bare
 from parts.data.verl_layout import VERL_COLUMNS, ground_truth_of, info_key
 from parts.foundation.messages import need, say
-from programs.data_loader.answers_and_tests import ground_truth
+from programs.data_loader.answers import ground_truth
 from programs.data_loader.bad_rows import TARGETS
 from programs.data_loader.form_names import kind_of
 

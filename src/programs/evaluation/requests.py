@@ -85,21 +85,16 @@ def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], 
     return before, whole[len(before) :]
 
 
-def use_template(config: Config, model) -> bool:
-    """Whether prompts go through the chat template; for a server, whether they go as messages."""
-    has = bool(model.tokenizer.chat_template) if model.tokenizer else bool(config.base_url)
-    fits = has or config.chat_template != "on" or config.completion_column
-    need(fits, f"got --chat_template on, but {model.source} has none; expected a chat model; try off")
-    return has and config.chat_template != "off"
-
-
 def make_requests(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[list, list, int]:
     """(prompts, requests of each row, how many prompts were cut to fit the context)."""
     if not task.asks:
         pairs = [task.requests(row, model) for row in rows]
         return [task.text(row) for row in rows], [[Request(a, b) for a, b in pair] for pair in pairs], 0
-    chat, prompts, requests, cut = use_template(config, model), [], [], 0
-    task.in_turns = chat
+    has_template = bool(model.tokenizer.chat_template) if model.tokenizer else bool(config.base_url)
+    fits = has_template or config.chat_template != "on" or config.completion_column
+    need(fits, f"got --chat_template on, but {model.source} has none; expected a chat model; try off")
+    prompts, requests, cut = [], [], 0
+    task.in_turns = chat = has_template and config.chat_template != "off"
     worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
     form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
     strings = sum(isinstance(row.get("prompt"), str) for row in rows)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parts.data.held_out import drawn_tasks, task_of
 from parts.data.prompts import RESERVED
-from parts.data.question_parts import warn_odd_answers, warn_unread
+from parts.data.question_parts import warn_unread
 from parts.data.rows import is_hub_id, placed_rows, read_rows
 from parts.foundation.bundle import EMBEDDED_EVAL, sibling
 from parts.foundation.messages import UserError, need, say
@@ -67,13 +67,7 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
             raise type(error)(f"{place}: {error}") from None
     task.decide(placed)
     if task.asks:
-        asked = [(task.unused(row), task.question(row)) for row in rows]
-        read = [
-            {name: row[name] for name in row if name not in unused}
-            for row, (unused, _) in zip(rows, asked, strict=True)
-        ]
-        warn_odd_answers(task.source, read, [prompt for _, prompt in asked])
-        warn_unread(task.source, asked)
+        warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
     return rows, shots
 
 

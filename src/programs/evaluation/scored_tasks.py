@@ -2,6 +2,7 @@
 
 import math
 import re
+import string
 from typing import ClassVar
 
 from parts.data.prompts import encode_text
@@ -77,18 +78,6 @@ class Perplexity(Task):
         return perplexities | {"bits_per_byte": bits}
 
 
-def readings(gold, choices: list[str]) -> dict[str, int]:
-    """The choice that an answer without a label may mean, by each reading: its text or its position.
-
-    Returns {reading: index}.
-    """
-    place = gold if isinstance(gold, int) and not isinstance(gold, bool) else -1
-    if isinstance(gold, str):
-        place = int(gold) if gold.isdecimal() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
-    indices = {"text": choices.index(gold) if gold in choices else -1, "place": place}
-    return {reading: index for reading, index in indices.items() if 0 <= index < len(choices)}
-
-
 class MultipleChoice(Task):
     """The most likely of the choices."""
 
@@ -114,7 +103,12 @@ class MultipleChoice(Task):
         labels = [*map(str, labels or ())]
         if str(gold) in labels:
             return choices, {"text": labels.index(str(gold)), "place": labels.index(str(gold))}
-        indices, expected = readings(gold, choices), "expected an index from 0, a letter, or the text"
+        place = gold if isinstance(gold, int) and not isinstance(gold, bool) else -1
+        if isinstance(gold, str):
+            place = int(gold) if gold.isdecimal() else string.ascii_uppercase.find(gold) if len(gold) == 1 else -1
+        indices = {"text": choices.index(gold) if gold in choices else -1, "place": place}
+        indices = {reading: index for reading, index in indices.items() if 0 <= index < len(choices)}
+        expected = "expected an index from 0, a letter, or the text"
         need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
         return choices, indices
 

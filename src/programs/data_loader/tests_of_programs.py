@@ -1,13 +1,11 @@
-"""Read reference answers, and tests of programs in all published forms, for the sandbox; nothing is run."""
+"""Read tests of programs in all published forms, for the sandbox; nothing is run."""
 
 import ast
-import json
 import re
 
-from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, is_program, parsed, stated_gold
-from parts.data.question_parts import is_empty
-from parts.data.stated_answers import visible
-from programs.data_loader.bad_rows import BadRow, Names, decoded, opened, shown
+from parts.data.answer_marks import is_program, parsed
+from parts.data.question_parts import is_empty, texts_in
+from programs.data_loader.bad_rows import BadRow, Names, decoded, shown
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
@@ -18,11 +16,45 @@ OTHER_LANGUAGES = re.compile(
 )
 LITERALS = "values in JSON or Python"
 ENTRY_ADVICE = "--map entry_point=COLUMN"
-ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable)_answers")
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
-BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # only a marked answer
-MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
-SPAN = {"text", "answer_start", "answer_end", "tokens"}  # keys of an answer in a passage in SQuAD and NarrativeQA
+
+
+def as_code(shape) -> None:
+    """A task and its tests, as in HumanEval, MBPP and APPS."""
+    shape.prompt()
+    row = shape.row
+    check_language(row, "tests")
+    first = ("tests", "test") if row.get("entry_point") else ()
+    names = (*dict.fromkeys((*first, *Names.TESTS)), "verification_info")
+    name, _ = shape.take(sorted(names, key=lambda name: is_empty(row.get(name))), "tests")
+    taken, tests = joined_tests(row, name)
+    others = [key for key in Names.TESTS if key not in taken and name != "test" and texts_in(row.get(key))]
+    others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
+    source = row["test"] if name == "test_list" and "test" in others else None
+    alone = isinstance(source, str) and not re.search(r"candidate|def check\(", source) and parsed(source)
+    if alone and isinstance(tests, list):  # MBPP+
+        taken, tests, others = [*taken, "test"], [*tests, source], others[:-1]
+    shape.out["tests"], shape.tests_name = tests, name
+    shape.used.update(taken)
+    others = [key for key in others if "tests" not in shape.facts.mapped and row[key] != row[name]]
+    shape.notes += [f"rows have other tests in {key}; {name} is taken" for key in others]
+    if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
+        shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
+    starter, message = row.get("starter_code"), shape.out["prompt"][-1]
+    if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
+        message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
+    if row.get("setup") is not None:
+        return
+    if name == "test":  # HumanEval's tests use the imports and helpers of its prompt
+        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_program(row[key])]
+        if heads:
+            shape.out["setup"] = row[heads[0]]
+            shape.used.add(heads[0])
+    elif name == "test_list":
+        imports = row.get("test_imports")
+        lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
+        if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
+            shape.out["setup"] = setup
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
@@ -63,16 +95,13 @@ def read_tests(value, name: str, row: dict):
         if any(calls) and not all(calls):
             raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
         value = paired(calls, value) if any(calls) else value
-    elif isinstance(value, dict) and value.get("fn_name"):
-        for key in ("inputs", "input"):  # in PRIME's tests each line is an argument in JSON
-            if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
-                output = value.get(f"out{key[2:]}")
-                if not isinstance(output, list) or len(output) != len(value[key]):
-                    break  # `as_tests` refuses it
-                pairs = zip(value[key], output, strict=True)
-                cases = [{"input": given, "output": out, "testtype": "functional"} for given, out in pairs]
-                return read_tests(cases, name, {"entry_point": value["fn_name"]})
-    return as_tests(value, name)
+    tests = as_tests(value, name)
+    is_called = isinstance(tests, dict) and tests.get("fn_name")
+    if is_called and any(isinstance(given, str) for given in tests["inputs"]):
+        pairs = zip(tests["inputs"], tests["outputs"], strict=True)  # in PRIME's tests each line is an argument in JSON
+        cases = [{"input": given, "output": output, "testtype": "functional"} for given, output in pairs]
+        return read_tests(cases, name, {"entry_point": tests["fn_name"]})
+    return tests
 
 
 def as_tests(value, name: str):
@@ -134,13 +163,13 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     return {"function": function, "args": arguments, "expected": output}
 
 
-def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[str]:
+def calls_on_stdin(tests, name: str, row: dict, asked: str) -> list[str]:
     """A note if text on stdin may be meant for a function; BadRow if it calls a function that the row names.
 
-    A row names it by a column (`function`) or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the
-    bare word add counts only if each of several tests is a call.
+    A row names it by a column or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the bare word add
+    counts only if each of several tests is a call.
     """
-    tests = tests if isinstance(tests, list) else []
+    tests, function = tests if isinstance(tests, list) else [], function_of(row)
     cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
     given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
     called = [called_in(text) for text in given]
@@ -178,7 +207,13 @@ def check_runnable(row: dict, name: str) -> None:
     if entry_point is not None and not entry_point.isidentifier():
         raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of class Solution")
     if isinstance(tests, dict):
-        return check_paired(tests, name, entry_point)
+        function, inputs = tests.get("fn_name"), tests["inputs"]
+        if entry_point and not function and not all(isinstance(given, str) for given in inputs):
+            got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
+            raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
+        if not function:
+            return
+        tests, name = [{"function": function, "args": given, "expected": None} for given in inputs], f"{name}.inputs"
     tests = [tests] if isinstance(tests, str) else tests
     sources = [test for test in tests if isinstance(test, str)]
     if len(sources) == len(tests):
@@ -189,19 +224,6 @@ def check_runnable(row: dict, name: str) -> None:
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
         check_case(test, f"{name}[{number}]", entry_point, on_stdin)
-
-
-def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
-    """Raise BadRow unless inputs are text for a script, or lists of arguments for the function `fn_name`."""
-    function, inputs = tests.get("fn_name"), tests["inputs"]
-    if not function and entry_point and not all(isinstance(item, str) for item in inputs):
-        got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
-        raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
-    if function and (not isinstance(function, str) or not function.isidentifier()):
-        raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
-    wrong = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
-    if wrong is not None:
-        raise BadRow(f"{name}.inputs[{wrong}]", shown(inputs[wrong]), f"a list of the arguments of {function}")
 
 
 def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:
@@ -225,7 +247,8 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
     if not isinstance(function, str) or not function.isidentifier():
         raise BadRow(name, f"function {shown(function)}", "the name of a function")
     if not isinstance(arguments, list) or not isinstance(named, dict):
-        raise BadRow(name, f"args {shown(arguments)} and kwargs {shown(named)}", "a list and an object")
+        got = f"args {shown(arguments)} and kwargs {shown(named)}"
+        raise BadRow(name, got, f"a list of the arguments of {function} and an object")
 
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
@@ -267,100 +290,6 @@ def is_counted(node: ast.AST) -> bool:
     return isinstance(node, ast.Assert) or (name.startswith("assert") and not is_method)
 
 
-def gold_of(text: str) -> str | None:
-    r"""The final answer in a worked solution: after a final `####`, else in the last \boxed{…}, else in the last line.
-
-    >>> gold_of("It is 1000 + 3.\n#### 1,003")
-    '1003'
-    """
-    text = visible(text)
-    answer, inner = None, text
-    while inner is not None:
-        if mark := hash_mark(inner):
-            inner = answer = (stated_gold(mark[1]) or mark[1]).strip("* ")
-        else:
-            boxes = boxes_in(inner)
-            if boxes is None:  # a box is cut off, which matters only if it is the last
-                boxes = boxes_in(inner[max(inner.rfind("\\boxed"), 0) :])
-            inner = boxes[-1] if boxes else None
-            answer = answer if inner is None else inner.strip()
-    answer = stated_gold(text) if answer is None else answer
-    return answer.replace(",", "").replace("$", "") if answer and MONEY.fullmatch(answer) else answer
-
-
-def as_answer(value, name: str) -> str | list[str]:
-    """An answer as text, or a list of accepted answers; numbers and truth values are written as in JSON."""
-    if isinstance(value, dict) and value:
-        accepted = accepted_answers(value)
-        if accepted is None:
-            inner = next((key for key in value if isinstance(value[key], str | int | float)), "KEY")
-            expected = "text, a number, or a list of accepted answers"
-            raise BadRow(name, f"an object with {', '.join(value)}", expected, f"--map answer={name}.{inner}")
-        value = accepted
-    if isinstance(value, list) and all(isinstance(item, dict) and "text" in {*item} <= SPAN for item in value):
-        value = [item["text"] for item in value]  # SQuAD's own files
-    if is_matrix(value):
-        return json.dumps(value)
-    if isinstance(value, list) and value and all(isinstance(item, str | int | float | None) for item in value):
-        value = list(dict.fromkeys(as_answer(item, name) for item in value if not is_empty(item))) or ""
-        if len(value) > 1:
-            return value
-        value = "".join(value)
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
-    if not isinstance(value, str):
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text, a number, or a list of accepted answers")
-    if not value.strip():
-        raise BadRow(name, "an empty answer", "text or a number")
-    return value
-
-
-def accepted_answers(value: dict):
-    """The accepted answers in TriviaQA's {value, aliases}, SQuAD's {text}, {"target": [...]}; None for other objects.
-
-    DROP's spans are read only if there is one, as several are parts of one answer.
-    """
-    if "value" in value and isinstance(value.get("aliases"), list):
-        return [value["value"], *value["aliases"]]
-    if isinstance(value.get("text"), list) and set(value) <= SPAN:
-        return value["text"]
-    if set(value) == {"spans", "types"} and isinstance(value["spans"], list) and len({*map(str, value["spans"])}) == 1:
-        return value["spans"][:1]
-    if len(value) == 1 and set(value) <= set(Names.GOLD):
-        return next(iter(value.values()))
-    return None
-
-
-def ground_truth(value, name: str, row: dict) -> dict:
-    """Fields for a ground truth: `tests`, or `answer` with one or several answers; other objects stay `ground_truth`.
-
-    JSON text is decoded if it holds tests or texts; a list of numbers may be mathematics and stays text.
-    """
-    whole, text = opened(value), isinstance(value, str)
-    if isinstance(whole, dict) and (whole or name == "verification_info"):
-        if isinstance(whole.get("test_code"), str):  # Skywork's
-            called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
-            fields = {"entry_point": called, "setup": whole.get("import_prefix")}
-            return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
-        if source := next((whole[key] for key in ("functional", "assert_case") if whole.get(key)), None):
-            return {"tests": read_tests(source, name, row)}  # Code-R1's and verl's prime_code
-        is_paired = {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole)
-        if is_paired or whole.get("test_cases") is not None:
-            return {"tests": read_tests(whole, name, row)}
-        accepted = accepted_answers(whole)
-        if accepted is None and name == "verification_info":  # beside the data of its verifier
-            accepted = whole.get("ground_truth", whole.get("answer"))
-        return {"ground_truth": value} if accepted in (None, []) else {"answer": as_answer(accepted, name)}
-    if isinstance(whole, list) and whole:
-        cases = all(isinstance(item, dict) and "input" in item for item in whole)
-        pairs = row.get("entry_point") and all(isinstance(item, list) and len(item) == 2 for item in whole)
-        if cases or pairs or all(isinstance(item, str) and ASSERTS.search(item) for item in whole):
-            return {"tests": read_tests(whole, name, row)}
-        if not text or all(isinstance(item, str) for item in whole):
-            return {"answer": as_answer(whole, name)}
-    return {"answer": as_answer(value, name)}
-
-
 def is_preamble(text, entry_point) -> bool:
     """Whether a text is Python with imports and helpers, but without the function to write."""
     if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
@@ -368,21 +297,3 @@ def is_preamble(text, entry_point) -> bool:
     tree = parsed(text)
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
-
-
-def is_short(value) -> bool:
-    """Whether a value may be a bare answer: a number, a list, or up to 5 words."""
-    text = value.strip() if isinstance(value, str) else ""
-    return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
-
-
-def names_value(value) -> bool:
-    """Whether a `solution` is a bare answer, as in TRL's data for rewards: a number, a formula or a word."""
-    if not isinstance(value, str) or not is_short(value) or "boxed" in value or is_program(value):
-        return False
-    return len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", value)) < 2
-
-
-def marks_answer(value) -> bool:
-    """Whether a text is a worked solution that marks its final answer, even if cut off."""
-    return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)
