@@ -2,14 +2,12 @@
 
 import difflib
 import functools
-import itertools
 import math
 import re
-from collections import Counter
 from pathlib import Path
 
 from parts.foundation.messages import need
-from parts.reading.dialects import FITS, KIND, NAMES, PATTERNS, words_of
+from parts.reading.dialects import NAMES, PATTERNS
 from parts.reading.logged_run import LoggedRun, as_number
 from parts.reading.run_settings import flat_config
 
@@ -30,10 +28,7 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
 TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
-# a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
-MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
-VAGUE = {"score", "point", "return", "ret", "r"}  # words of scores that other tables have, too
-TIME = re.compile(r"\d+[-:/]\d+[-:/]\d[\d:.,TZ+/ -]*")
+MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
 @functools.lru_cache(1 << 14)  # a log repeats its names
@@ -121,7 +116,6 @@ class Table:
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
         self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
-        self.head = []  # the first rows
         self.begin()
 
     def begin(self) -> None:
@@ -140,8 +134,6 @@ class Table:
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
-        if self.rows <= HEAD_ROWS:
-            self.head.append(row)
         step = self.step = self.step_of(row)
         columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
@@ -268,7 +260,7 @@ def other_quantity(name: str, points: dict[int, float], columns) -> str:
 
 def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
     """A run with a table's metrics under common names. Names given by --columns take precedence."""
-    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad, head=table.head)
+    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
     run.settings["restarts"] = sorted({*table.restarts})
     runs = ", ".join([*table.run_names][:3])
     need(len(table.run_names) < 2, f"got {path} with the runs {runs}; expected one run; try an export of one run")
@@ -329,64 +321,3 @@ def drop_padded(run: LoggedRun) -> None:
     for step, value in longest.items():
         if limit and value < limit and step in run.series.get("truncated", {}):
             run.series["truncated"][step] = 0.0
-
-
-def best_fits(names: list[str]) -> dict[str, list[str]]:
-    """{figure or text: the columns that fit it best by their words}; several fit equally."""
-    ranks: dict[str, dict[str, tuple[int, int]]] = {}
-    for name in names:
-        words = words_of(name)
-        common = common_name("_".join(words), "trl") or "part"
-        kinds, rest = {KIND[word] for word in words if word in KIND} - {""}, sum(word not in KIND for word in words)
-        places = [(i, figure) for i, (figure, needed) in enumerate(FITS) if kinds == {*needed.split()}]
-        if not common.startswith(("held_out", "part")):  # a known name in camelCase
-            places = [(-1, figure) for figure, known in FIGURES.items() if known == common]
-        for place, figure in places:
-            ranks.setdefault(figure, {})[name] = (place, rest)
-    return {figure: [x for x in fits if fits[x] == min(fits.values())] for figure, fits in ranks.items()}
-
-
-def grows(rows: list[dict], name: str) -> bool:
-    """Whether a column's whole numbers rise, or fall, in most rows: a step, unlike that of several samples."""
-    pairs = [*itertools.pairwise(n for row in rows if (n := whole_number(row.get(name))) is not None)]
-    return len(pairs) > 1 and 2 * max(sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)) > len(pairs)
-
-
-def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str, list[str]]:
-    """{figure: columns that fit equally} of a log without a known score or step; {} if it is no log of training.
-
-    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs. Rounds
-    and points are those of games, too: beside such a score stands another figure of training.
-    """
-    known = [columns["step"]] if "step" in columns else [name for name in run.columns if names_step(name)]
-    cells = [(name, cell) for row in run.head for name, cell in row.items() if cell not in (None, "")]
-    typed = any(isinstance(cell, (int, float)) for _, cell in cells)  # so that a text is none by accident
-    texts = {x for x, cell in cells if number_of(cell) is None or (typed and isinstance(cell, str) and "%" not in cell)}
-    texts -= {name for name, cell in cells if TIME.fullmatch(str(cell))}
-    numbers = [name for name in dict(cells) if name in run.columns and name not in {*texts, *columns.values()}]
-    if (known and "score" in run.series) or len(numbers) <= 2 * len(texts):
-        return {}
-    fits = best_fits([name for name in numbers if not common_name(name, run.dialect)])
-    steps, score = fits.pop("step", []), fits.get("reward", [run.name("score")])[0]
-    taken = {*columns, *(figure for figure, name in FIGURES.items() if name in run.series)}
-    fits = {figure: fits[figure] for figure in fits if figure in {*FIGURES, "correct"} - taken}
-    scored = [row for row in run.head if row.get(score) not in (None, "")]
-    for name in dict(cells) if known or steps else ():
-        runs = Counter(str(row.get(name)) for row in scored if {KIND.get(word) for word in words_of(name)} == {"run"})
-        is_one = len(runs) < 2 or min(runs.values()) < 2
-        need(is_one, f"got {path} with {name} {', '.join([*runs][:3])}; expected one run; try an export of one run")
-    named = [name for name in known or steps if grows(scored, name)]
-    steps = named or [name for name in numbers if not {*words_of(name)} & KIND.keys() and grows(scored, name)]
-    figures = {*fits, *run.series} - {"reward", "score", "length"}
-    trains = figures - {"correct", "accuracy", "held_out"}
-    is_vague = {word for word in words_of(score) if KIND.get(word) == "score"} <= VAGUE
-    is_evaluated = re.search(rf"(?<![a-z])({EVALUATION}|results?)(?![a-z])", path.stem.lower())
-    is_named = named and not is_evaluated and (figures or not is_vague)
-    is_log = is_named or (len(steps) == 1 and trains)
-    return (fits if known else {"step": steps} | fits) if is_log else {}
-
-
-def meanings(columns: dict[str, str]) -> str:
-    """What columns were read as, in words."""
-    others = {kind.replace("accuracy", "held-out accuracy"): name for kind, name in columns.items() if name != kind}
-    return "read " + ", ".join(f"{name} as {kind}" for kind, name in others.items())

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
-from parts.reading.dialects import KIND, NAMES, words_of
+from parts.reading.dialects import NAMES
 from parts.reading.log_reading import (
     EVALUATION,
     MOST_STEPS,
     Table,
     common_name,
-    meanings,
     names_step,
     number_of,
-    own_columns,
     run_of,
     run_of_rows,
     short_name,
@@ -288,25 +286,6 @@ def json_objects(text: str) -> list[dict]:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
-    """Read a log as read_named does; if its score or step has no known name, columns count by the words of theirs."""
-    run = read_named(paths, columns)
-    fits = own_columns(paths[0], run, columns)
-    guessed = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
-    if guessed.keys() & {"reward", "step"}:
-        run = read_named(paths, columns | guessed)
-        run.guessed, run.trainer = guessed, "other" if "reward" in guessed else run.trainer
-        run.remarks.append(f"{meanings(guessed)}; if one is wrong, try --columns FIGURE=NAME")
-        is_share = "right" in map(KIND.get, words_of(guessed.get("accuracy", "")))
-        if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
-            run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
-            run.remarks[-1] += f"; {guessed['accuracy']} exceeds 1, so it was read as per cent"
-    for figure, names in fits.items():
-        text = f"{' and '.join(names)} fit {figure} equally, so none was read; try --columns {figure}={names[0]}"
-        run.remarks += [text] if len(names) > 1 else []
-    return run
-
-
-def read_named(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a run's log; `paths` are those of its starts, in order. `columns` maps names of FIGURES to columns."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
     if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):

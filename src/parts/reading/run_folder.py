@@ -50,10 +50,6 @@ def log_of_folder(folder: Path) -> Path:
     if not logs:
         logs = sorted(path for path in further if is_log(path))
         others = logs or others
-    if not logs:  # a self-written loop's may be anywhere
-        places = sorted(path for form in ("*.json", "*/*") for path in folder.glob(form))[:50]
-        logs = [path for path in places if path.suffix in (".json", *ENDINGS) and is_log(path, least=3)]
-        others = logs or others
     names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
     need(
         len(logs) == 1,
@@ -73,11 +69,10 @@ def is_console_of(path: Path, folder: Path) -> bool:
     return False
 
 
-def is_log(path: Path, least: int = 0) -> bool:
-    """Whether a file is an RL log with `least` scores or more, not data or samples."""
+def is_log(path: Path) -> bool:
+    """Whether a file is an RL log, not data or samples."""
     with contextlib.suppress(UserError):
-        run = None if is_samples(path, ("completion",)) else read_log([path], {})
-        return run is not None and has_rl(run) and len(run.values("score")) >= least
+        return not is_samples(path, ("completion",)) and has_rl(read_log([path], {}))
     return False
 
 
@@ -160,8 +155,7 @@ def load_run(
         f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT or DPO; expected names such as "
         f"{', '.join(list(NAMES[run.dialect])[:3])}; try diagnose.py --columns "
-        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score"
-        + "".join(f"; {text}" for text in run.remarks if "equally" in text),
+        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
@@ -229,9 +223,8 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
     scripts += [(path, [*words, *run.parts()]) for path in [alone and script_of_output(folder)] if path]
-    if alone and not words and (run.guessed or not run.parts()):
-        takes, paths = {*COMPLETIONS, run.guessed.get("completion")}, sorted(folder.glob("*.py"))[:20]
-        scripts = [(path, [x]) for path in paths for x in named_functions(path, [""], takes)[1]]
+    if alone and not words and not run.parts():
+        scripts = [(path, [x]) for path in sorted(folder.glob("*.py"))[:20] for x in named_functions(path, [""])[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
         run.reward_name, run.reward_source = function_of(path, names)
@@ -240,8 +233,8 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
             return
 
 
-def named_functions(path: Path, names: list[str], takes: set[str] = COMPLETIONS) -> tuple[str, list[str]]:
-    """(text, function names) of a file: those in `names`; for [""] those that take `takes` and serve no other."""
+def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
+    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
@@ -249,7 +242,7 @@ def named_functions(path: Path, names: list[str], takes: set[str] = COMPLETIONS)
         return "", []
     if names != [""]:
         return text, [node.name for node in functions if node.name in names]
-    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & takes]
+    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
     used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
     return text, [node.name for node in scorers if node.name not in used]
 

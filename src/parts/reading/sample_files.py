@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import need
-from parts.reading.log_reading import ODD_KEYS, best_fits, meanings
 from parts.reading.logged_run import LoggedRun, is_finite
 from parts.reading.run_settings import number_or_text
 
@@ -88,43 +87,16 @@ def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "s
 def samples_beside(path: Path, run: LoggedRun, alone: bool, given: str = "") -> list[dict]:
     """The rows of the file `given`, of samples.jsonl beside a log, or of the only samples in its folder `alone`."""
     if given:
-        return own_samples(Path(given), run)
+        return rows_of_samples(Path(given))
     usual, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
-    others = [p for p in others if p != path and columns_of(p) and not HELD_OUT.search(p.stem)]
-    tables = [p for p in others if is_samples(p)]
+    tables = [p for p in others if p != path and is_samples(p) and not HELD_OUT.search(p.stem)]
     files = [usual] if usual.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
-    if run.guessed and not files:
-        files = [p for p in others if "step" in sample_columns(rows_of_samples(p, LoggedRun("", "", "")))]
     if tables and not files:
         run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
     if len(files) > 1:
         names = ", ".join(other.name for other in files[:4])
         run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
-    return own_samples(files[0], run, run) if len(files) == 1 else []
-
-
-def sample_columns(rows: list[dict]) -> dict[str, str]:
-    """{name: column} by words, the only other text as completion or prompt; {} if known or without text and score."""
-    names = [name for name in rows[0] if name not in ODD_KEYS] if rows else []
-    texts = [name for name in names if any(isinstance(row.get(name), (str, list)) for row in rows)]
-    fits = {kind: columns[0] for kind, columns in best_fits(names).items() if len(columns) == 1}
-    is_text = {"prompt": True, "completion": True, "reward": False, "step": False}
-    fits = {kind: x for kind, x in fits.items() if is_text.get(kind, x in texts) == (x in texts)}
-    rest = [name for name in texts if name not in fits.values()]
-    missing = [kind for kind in ("completion", "prompt") if kind not in fits]
-    fits |= {missing[0]: rest[0]} if missing and len(rest) == 1 else {}
-    columns = {kind: fits.get(kind.replace("score", "reward")) for kind in (*SAMPLE_NAMES, "gold")}
-    is_known = {"completion", "score"} <= {*names} or not (columns["completion"] and columns["score"])
-    return {} if is_known else {kind: column for kind, column in columns.items() if column}
-
-
-def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) -> list[dict]:
-    """The rows of a file of samples; if their names are unknown, columns count by the words of their names."""
-    rows = rows_of_samples(path, remarks)
-    if columns := sample_columns(rows) if run.guessed or not remarks else {}:
-        run.guessed["completion"] = columns["completion"]
-        run.remarks.append(f"of {path.name}, {meanings(columns)}")
-    return [row | {kind: row.get(column) for kind, column in columns.items()} for row in rows]
+    return rows_of_samples(files[0], run) if len(files) == 1 else []
 
 
 def verl_row(row: dict, kind: str) -> dict:
