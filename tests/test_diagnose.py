@@ -1529,7 +1529,115 @@ def test_logs_of_other_names_are_read_by_their_columns(kind, tmp_path, capsys):
     assert diagnose.main([str(log), "--columns", "reward=avg_return"]) == 1 and "broken" in capsys.readouterr().out
     assert diagnose.main([str(log), "--columns", "reward=avg_retur"]) == 2
     assert "try reward=avg_return" in capsys.readouterr().err
-    assert diagnose.main([str(log)]) == 2 and "--columns reward=avg_return" in capsys.readouterr().err
+    assert diagnose.main([str(log)]) == 1 and "avg_return as reward" in capsys.readouterr().out
+
+
+def own_figures(n: int, kind: str) -> tuple[float, ...]:
+    """Score, held-out accuracy, length and KL at step n of 60."""
+    noise = 0.01 * (n % 3)
+    figures = {
+        "part_bought": (0.5 + n / 20 + noise, 0.4 + 0.01 * min(n, 30) - 0.02 * max(0, n - 30) + noise, 30 + 3 * n),
+        "learned": (0.3 + n / 150 + noise, 0.3 + n / 160 + noise, 80 + noise),
+        "memorised_prompts": (0.3 + n / 100 + noise, 0.3 + noise, 80 + noise),
+    }
+    return *figures[kind], 0.001 * n
+
+
+# file | names of step, score, held-out accuracy, length, KL ("-": none) | what its figures show
+OWN_NAMES = """
+run.jsonl | updateNr avgPoints devAcc answerLength klRef | part_bought
+a.jsonl | it R evalScore tok KL | part_bought
+verlauf.csv | schritt belohnung testGenauigkeit zeichen kl | part_bought
+epochs.csv | epoch payoff_mean unseen_pass - - | learned
+dots.jsonl | cycle train.points heldout.solved train.tokens train.kl | memorised_prompts
+slashes.jsonl | round train/pay held_out/correct train/chars kl/to/ref | memorised_prompts
+run.log | upd ret devscore resplen kl | part_bought
+train.csv | t utility validAcc words klDiv | learned
+"""
+OWN_NAMES = [[part.strip() for part in line.split("|")] for line in OWN_NAMES.strip().splitlines()]
+
+
+@pytest.mark.parametrize(("file", "names", "kind"), OWN_NAMES)
+def test_names_of_a_self_written_log_are_read_by_their_words(file, names, kind, tmp_path):
+    columns = {name: [(n, *own_figures(n, kind))[i] for n in range(60)] for i, name in enumerate(names.split())}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for row in rows:
+        row.pop("-", None)
+    form, log = file.rpartition(".")[2], tmp_path / file
+    if form == "csv":
+        log.write_text("\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]))
+    elif form == "log":
+        log.write_text("\n".join(" ".join(f"{name}={x}" for name, x in row.items()) for row in rows))
+    else:
+        write_lines(log, rows)
+    run = diagnose.load_run(str(tmp_path))
+    agrees_with(run, {x: {n: own_figures(n, kind)[i] for n in range(60)} for i, x in enumerate(("score", "held_out"))})
+    length = names.split()[3]
+    assert run.series.get("length") == (None if length == "-" else run.columns[length])
+    assert f"{names.split()[1]} as reward" in run.remarks[0]
+    data = judged(tmp_path)
+    assert [data["verdict"], *(cause["cause"] for cause in data["causes"])][-1] == kind
+
+
+def table(**columns) -> str:
+    """A CSV of 40 rows; each column is a function of the row's number."""
+    return "\n".join([",".join(columns), *(",".join(str(x(n)) for x in columns.values()) for n in range(40))])
+
+
+def objects(**columns) -> str:
+    """JSON lines of 40 rows; each column is a function of the row's number."""
+    return "\n".join(json.dumps({name: column(n) for name, column in columns.items()}) for n in range(40))
+
+
+def scatter(n: int) -> float:
+    return round(math.sin(n) ** 2, 3)
+
+
+NO_LOGS = {  # file: its text
+    "contest.csv": table(round=lambda n: n // 4, id=int, points=scatter, length=int),
+    "returns.csv": table(iteration=int, volatility=scatter, **{"return": scatter}),
+    "cycles.csv": table(cycle=int, score=scatter, tokens=int),
+    "results.csv": table(update=int, score=scatter),
+    "sft.jsonl": objects(it=int, trainLoss=scatter, valLoss=scatter, lr=scatter),
+    "pairs.jsonl": objects(upd=int, chosenReward=scatter, rejectedReward=scatter, loss=scatter),
+    "parts.jsonl": objects(upd=int, payForm=scatter, payAnswer=scatter, devAcc=scatter),
+    "rollouts.jsonl": objects(upd=lambda n: n // 8, q=lambda n: f"{n}+2?", a=str, pay=scatter),
+    "one.jsonl": '{"upd": 3, "pay": 0.4, "devAcc": 0.5}',
+    "two.jsonl": objects(seed=lambda n: n % 2, upd=lambda n: n // 2, pay=scatter, devAcc=scatter),
+}
+
+
+@pytest.mark.parametrize("name", NO_LOGS)
+def test_what_is_no_log_of_one_training_is_refused(name, tmp_path, capsys):
+    (tmp_path / name).write_text(NO_LOGS[name])
+    for source in (tmp_path / name, tmp_path):
+        assert diagnose.main([str(source)]) == 2
+        message = capsys.readouterr().err
+        assert len(message.splitlines()) == 1 and "expected" in message
+
+
+def test_columns_of_a_known_log_are_not_guessed(tmp_path):
+    rows = [{"step": n, "reward": 0.3 + n / 100, "devAcc": 0.3, "avgPay": 0.4} for n in range(40)]
+    run = diagnose.load_run(str(write_lines(tmp_path / "b.jsonl", rows)))
+    assert (run.guessed, run.remarks, run.series.keys()) == ({}, [], {"score"})
+
+
+def test_samples_and_reward_of_a_self_written_loop_are_read_by_words_and_contents(tmp_path):
+    logged = [{"upd": n, "avgPay": x, "devAcc": y} for n in range(60) for x, y, *_ in [own_figures(n, "part_bought")]]
+    write_lines(tmp_path / "log.jsonl", logged)
+    numbers, samples = random.Random(0), []
+    for n, i in itertools.product(range(0, 60, 2), range(8)):
+        a, count, right = 20 + 7 * i + n, 5 + 2 * n + numbers.randrange(5), numbers.random() < 0.7 - n / 90
+        row = {"upd": n, "query": f"{a} + 3", "truth": f"{a + 3}", "prose": "so " * count + f"{a + 3 + (not right)}"}
+        samples.append(row | {"pay": right + count / 50})
+    write_lines(tmp_path / "texts.jsonl", samples)
+    source = "return float(prose.split()[-1] == truth) + len(prose.split()) / 50"
+    (tmp_path / "pay.py").write_text(f"def pay(prose, truth):\n    {source}\n")
+    data = judged(tmp_path)
+    assert data["verdict"] == "broken" and [cause["cause"] for cause in data["causes"]] == ["part_bought"]
+    assert data["remarks"][1] == "of texts.jsonl, read prose as completion, pay as score, upd as step, truth as gold"
+    assert {"240 samples", "gold answers", "the reward's source (pay.py)"} <= {*data["had"]}
+    assert any("while the score went from" in text for text in data["causes"][0]["explains"])
 
 
 REWARDS = {  # what --rescore shows of a reward that the log cannot tell

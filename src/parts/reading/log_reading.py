@@ -28,7 +28,8 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
 TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
-MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
+# a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
+MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
 
 
 @functools.lru_cache(1 << 14)  # a log repeats its names
@@ -116,6 +117,7 @@ class Table:
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
         self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
+        self.head = []  # the first rows
         self.begin()
 
     def begin(self) -> None:
@@ -134,6 +136,8 @@ class Table:
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
+        if self.rows <= HEAD_ROWS:
+            self.head.append(row)
         step = self.step = self.step_of(row)
         columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
@@ -260,7 +264,7 @@ def other_quantity(name: str, points: dict[int, float], columns) -> str:
 
 def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
     """A run with a table's metrics under common names. Names given by --columns take precedence."""
-    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
+    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad, head=table.head)
     run.settings["restarts"] = sorted({*table.restarts})
     runs = ", ".join([*table.run_names][:3])
     need(len(table.run_names) < 2, f"got {path} with the runs {runs}; expected one run; try an export of one run")

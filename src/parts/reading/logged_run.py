@@ -141,6 +141,8 @@ class LoggedRun:
     rows: dict[str, dict] = field(default_factory=dict)  # prompt of a sample -> its row in the data
     trials: dict[str, str] = field(default_factory=dict)  # cause -> evidence for it that --rescore found
     golds: dict[str, str] = field(default_factory=dict)  # prompt -> gold answer, in the order of the training data
+    head: list[dict] = field(default_factory=list)  # the log's first rows
+    guessed: dict[str, str] = field(default_factory=dict)  # figure or text -> the column that its words point to
 
     @property
     def dialect(self) -> str:

@@ -24,6 +24,7 @@ from parts.reading.log_reading import (
     short_name,
 )
 from parts.reading.logged_run import LoggedRun
+from parts.reading.own_names import meanings, own_columns
 from parts.reading.run_settings import printed_config, verl_settings
 from parts.reading.sample_files import json_object
 
@@ -286,6 +287,16 @@ def json_objects(text: str) -> list[dict]:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
+    """Read a log as read_named does; if its score has no known name, columns count by the words of theirs."""
+    run = read_named(paths, columns)
+    if guessed := own_columns(run):
+        run = read_named(paths, guessed | columns)
+        run.guessed, run.trainer = guessed, "other"
+        run.remarks.append(f"{meanings(guessed)}; if one is wrong, try --columns FIGURE=NAME")
+    return run
+
+
+def read_named(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a run's log; `paths` are those of its starts, in order. `columns` maps names of FIGURES to columns."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
     if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):

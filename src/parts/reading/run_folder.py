@@ -223,8 +223,9 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
     scripts += [(path, [*words, *run.parts()]) for path in [alone and script_of_output(folder)] if path]
-    if alone and not words and not run.parts():
-        scripts = [(path, [x]) for path in sorted(folder.glob("*.py"))[:20] for x in named_functions(path, [""])[1]]
+    if alone and not words and (run.guessed or not run.parts()):
+        takes, paths = {*COMPLETIONS, run.guessed.get("completion")}, sorted(folder.glob("*.py"))[:20]
+        scripts = [(path, [x]) for path in paths for x in named_functions(path, [""], takes)[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
         run.reward_name, run.reward_source = function_of(path, names)
@@ -233,8 +234,8 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
             return
 
 
-def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
-    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
+def named_functions(path: Path, names: list[str], takes: set[str] = COMPLETIONS) -> tuple[str, list[str]]:
+    """(text, function names) of a file: those in `names`; for [""] those that take `takes` and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
@@ -242,7 +243,7 @@ def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
         return "", []
     if names != [""]:
         return text, [node.name for node in functions if node.name in names]
-    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & takes]
     used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
     return text, [node.name for node in scorers if node.name not in used]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from parts.foundation.messages import need
 from parts.reading.logged_run import LoggedRun, is_finite
+from parts.reading.own_names import meanings, sample_columns
 from parts.reading.run_settings import number_or_text
 
 HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # in names of files and folders
@@ -87,16 +88,28 @@ def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "s
 def samples_beside(path: Path, run: LoggedRun, alone: bool, given: str = "") -> list[dict]:
     """The rows of the file `given`, of samples.jsonl beside a log, or of the only samples in its folder `alone`."""
     if given:
-        return rows_of_samples(Path(given))
+        return own_samples(Path(given), run)
     usual, others = path.with_name("samples.jsonl"), sorted(path.parent.iterdir() if alone else ())
-    tables = [p for p in others if p != path and is_samples(p) and not HELD_OUT.search(p.stem)]
+    others = [p for p in others if p != path and columns_of(p) and not HELD_OUT.search(p.stem)]
+    tables = [p for p in others if is_samples(p)]
     files = [usual] if usual.is_file() else [p for p in tables if SAMPLED.match(p.stem)]
+    if run.guessed and not files:
+        files = [p for p in others if "step" in sample_columns(rows_of_samples(p, LoggedRun("", "", "")))]
     if tables and not files:
         run.remarks.append(f"{tables[0].name} beside it may not be this run's samples; if it is, try --samples FILE")
     if len(files) > 1:
         names = ", ".join(other.name for other in files[:4])
         run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
-    return rows_of_samples(files[0], run) if len(files) == 1 else []
+    return own_samples(files[0], run, run) if len(files) == 1 else []
+
+
+def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) -> list[dict]:
+    """The rows of a file of samples; if their names are unknown, columns count by the words of their names."""
+    rows = rows_of_samples(path, remarks)
+    if columns := sample_columns(rows) if run.guessed or not remarks else {}:
+        run.guessed["completion"] = columns["completion"]
+        run.remarks.append(f"of {path.name}, {meanings(columns)}")
+    return [row | {kind: row.get(column) for kind, column in columns.items()} for row in rows]
 
 
 def verl_row(row: dict, kind: str) -> dict:

@@ -33,6 +33,7 @@ def trial_rows(run: LoggedRun) -> list[dict]:
         of_data = run.rows.get(text.prompt, {})
         known = of_data | sample | (sample.get("columns") or {})
         row = {"prompt": of_data.get("prompt", sample.get("prompt")), "gold": text.gold, "columns": known}
+        row["own"] = run.guessed.get("completion", "completion")  # the name of the reward's argument
         rows.setdefault((text.prompt, text.completion), with_text(row, text.completion))
     return list(rows.values())[:TRIED]
 

@@ -15,7 +15,7 @@ def trial():
 
     def sample_score(row):
         gold = row["columns"].get("ground_truth", row["gold"])
-        texts = {"prompt": row["prompt"], "completion": row["text"], "solution_str": row["text"]}
+        texts = dict.fromkeys((row["own"], "completion", "solution_str"), row["text"]) | {"prompt": row["prompt"]}
         more = {"ground_truth": gold, "data_source": "", "extra_info": row["columns"]}
         value = called(row["columns"] | texts | more)
         return value["score"] if isinstance(value, dict) else value
