@@ -259,19 +259,6 @@ def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
     )
 
 
-def test_time_and_memory(tmp_path):
-    rows = metrics(40)
-    for step, row in enumerate(rows[1:], start=1):
-        row |= {"memory/process_gib": 2.0 + 0.1 * step, "memory/gpu_peak_gib": 0.0}
-    make_run(tmp_path / "run", rows)
-    make_run(tmp_path / "other", metrics(20))
-    text = seen(page_of(tmp_path, tmp_path / "run", tmp_path / "other"))
-    assert re.search(r"rollout 3 3 75 % .*update 1 1 25 %", text)
-    # medians of steps 1 to 13 and 28 to 40: those of steps 7 and 34
-    assert "memory/process_gib 2.7 5.4 +100.0 % memory/gpu_peak_gib 0 0" in text
-    assert text.count("The log has no memory figures.") == 1
-
-
 def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys):
     make_run(tmp_path / "run", metrics(20))
     (tmp_path / "empty").mkdir()

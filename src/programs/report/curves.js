@@ -190,5 +190,5 @@ async function startCurves() {
   const groups = curves.data.groups.map((group, i) => groupBox(group, i === 0));
   place.append(controls(groups), ...groups);
   place.style.minHeight = 0; // which kept the place of the charts
-  whenTheme.push(redraw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 }

@@ -60,9 +60,8 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     ordered = runs + evaluations  # colours of the samples are those of the runs
     sample_data, kept = packed_samples(ordered, 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000)
     more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
-    of_runs = ("runs", "curves", "time", "settings")
-    contents = dict.fromkeys(of_runs, runs) | {"evaluations": tables, "samples": kept}
-    order = ("runs", "evaluations", "curves", "samples", "time", "settings")
+    contents = dict.fromkeys(("runs", "curves", "settings"), runs) | {"evaluations": tables, "samples": kept}
+    order = ("runs", "evaluations", "curves", "samples", "settings")
     sections = [name for name in order if contents[name]]
     # all that is put in is escaped, and unseen characters are shown
     page = Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen).from_string(TEMPLATE)
