@@ -414,6 +414,10 @@ UNKNOWN = {
     "problem": (lambda i, n: {"id": f"{i}-{n}", "problem_name": f"p{i}"}, "if column 'problem_name' names the items"),
     "turns": (lambda i, n: {"dialogue_id": i, "prompt": f"Turn {n} of {i}"}, "if column 'dialogue_id' names the items"),
     "few prompts": (lambda i, n: {"id": f"{i}-{n}", "prompt": f"p{i % 4}"}, "if column 'prompt' names the items"),
+    "few with one gold": (
+        lambda i, n: {"id": f"{i}-{n}", "prompt": f"p{i % 3}", "gold": "refuse"},
+        "if column 'prompt'",
+    ),
     "variants": (lambda i, n: {"id": i, "variant": "abcde"[n]}, "the mean over column 'variant' (a, b, c, d, e)"),
 }
 
@@ -518,10 +522,7 @@ def test_the_same_path_twice_and_repeated_ids_are_told(tmp_path, capsys):
 # tables whose rows are independent: 5 of 60 rows get better, none worse, exact p 2 / 2^5
 INDEPENDENT = {
     "ids that are said to name the items": lambda i: {"item_id": i, "prompt": f"p{i % 4}"},
-    "a question twice": lambda i: {"id": i, "question": f"q{max(i, 1)}"},
     "a premise beside few questions": lambda i: {"id": i, "question": f"q{i % 2}", "target": str(i % 3)},
-    "few prompts with one gold": lambda i: {"id": i, "prompt": f"p{i % 3}", "expected": "refuse"},
-    "some questions twice": lambda i: {"id": i, "question": f"q{i % 40}"},
     "questions twice with other golds": lambda i: {"id": i, "question": f"q{i % 30}", "gold": str(i)},
     "a category": lambda i: {"id": i, "prompt": f"p{i}", "language": f"l{i % 6}"},
     "a category without ids": lambda i: {"response": str(i), "level": i % 2},
