@@ -20,7 +20,7 @@ FIRST = (
 OTHER = "Other metrics of the log"
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
 PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
-LOGGED = ("save_every", "eval_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps")
+LOGGED = ("save_every", "eval_every", "sample_every", "keep_checkpoints", "logging_steps")
 OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
