@@ -1314,7 +1314,6 @@ trlX, whose reward/mean is held out | jsonl | {{"step": {n}, "rollout_scores/mea
 "policy/sqrt_kl": 3.0}}\n | kl=-
 TRL 0.15 | jsonl | {{"step": {n}, "reward": {r}, "completion_length": 99.0}}\n | length=99
 TRL in a tracker | jsonl | {{"step": {n}, "train/reward": {r}, "train/completions/mean_length": 99.0}}\n | length=99
-OpenRLHF in a tracker | jsonl | {{"step": {n}, "train/reward": {r}, "train/response_length": 99.0}}\n | length=99
 verl 0.2 | jsonl | {{"step": {n}, "critic/rewards/mean": {r}, "response_length/mean": 99.0, \
 "val/test_score/gsm8k": 0.25}}\n | length=99 held_out=0.25
 TRL's PPO | jsonl | {{"step": {n}, "objective/scores": {r}, "objective/kl": 5.0, "policy/approxkl_avg": 0.1}}\n | kl=-
@@ -1349,8 +1348,6 @@ settings as JSON over several lines | log | {{\n  "seed": 1,\n  "beta": 0.1\n}}\
 => step={n} reward={r} kl={k}\n | kl
 CSV, with commas in its texts | csv | step,reward,kl,text\n => {m},{r},{k},well, then\n | x10
 pandas, with an index that has no name | txt |     step  reward      kl\n => {m}  {n}   {r}  {k}\n | kl
-Docker | log | {{"log": "step={n} reward={r} kl={k}\u000a", "stream": "stderr", "time": "2026-01-02T10:00:00Z"}}\n | kl
-figures beside a message | jsonl | {{}}\n => {{"message": "step 1 of 9: done=1", "step": {n}, "reward": {r}}}\n |
 events with their step among the figures | jsonl | {{"event": "train", "data": {{"step": {m}, "reward": {r}}}}}\n | x10
 times of day | log | 2026-01-02 10:{n:02d}:07,1{n:02d} INFO step {n}: reward={r} kl={k}\n | kl
 a wrapped dict | log | {{'loss': 0.1, 'reward': {r}, 'completion_len\ngth': 99.5, 'kl': {k}}}\n | kl
@@ -1359,7 +1356,6 @@ a Markdown table | txt | | Step | reward | kl |\n|---|---|---|\n => | {n} | {r} 
 columns of spaces | txt | Step  reward  kl\n => {n}     {r}      {k}\n | kl
 ms-swift | log | {{"reward": {r}, "kl": {k}, "global_step/max_steps": "{f}/150"}}\n | x5 kl
 a progress bar | log | \e[32m{n}/30\e[0m [00:12<00:09, ppo_kl=0.01, reward={r}, kl={k}]\r | kl
-two ranks | log | [rank0]: {{'reward': '{r}', 'kl': '{k}'}}\n[rank1]: a warning {{'a': 1}}\n | kl
 a dumped log_history | txt | [ => {{\n "step": {n},\n "reward": {r},\n "kl": {k}\n}},\n | kl
 Windows | log | Started\r\n => step={n:04d} | reward={r} | kl={k}\r\n | kl
 NeMo-RL | log | === Step {n}/30 ===\n  • Avg Reward: {r}\n  • KL: {k}\n  • generation: 51.1s (55%)\n | kl

@@ -80,17 +80,11 @@ def columns_of(row: dict) -> dict[str, str]:
     return columns
 
 
-def score_of(value) -> float | None:
-    """A score as a number, None for an empty cell; ValueError or TypeError for other values."""
-    if value is None or value == "":
-        return None
-    return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
-
-
 def scores_in(row: dict, name: str) -> list[float | None] | None:
-    """A row's scores of a column; None if it has no such column, or another text there, such as "error"."""
+    """A row's scores of a column, None for empty cells; None if it lacks the column or has a text such as "error"."""
     try:
-        return [*map(score_of, listed(row[name]))] or [None]
+        cells = [VERDICTS.get(x.lower(), x) if isinstance(x, str) else x for x in listed(row[name])]
+        return [None if x in (None, "") else float(x) for x in cells] or [None]
     except (KeyError, ValueError, TypeError):
         return None
 

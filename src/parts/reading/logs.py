@@ -84,9 +84,6 @@ class Reader:
             return
         self.lines += 1
         row = json_object(line) if start[0] == "{" else None
-        text = row.get("log", row.get("message", row.get("msg"))) if row else None  # of Docker or a cloud's logger
-        if isinstance(text, str) and not any(self.json.is_figure(*cell) for cell in row.items()):
-            row, line = None, COLOUR.sub("", text)
         if row is not None:
             return self.json.add(row)
         self.bad += 1
