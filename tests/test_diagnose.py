@@ -674,15 +674,18 @@ def test_settings_of_a_verl_job_are_in_its_folder(tmp_path):
 
 
 def test_a_project_is_read_with_its_console_its_script_and_the_folder_that_the_script_names(tmp_path):
+    """The console and the run's state have the same figures; a console of another run is read itself."""
     entries = [{"step": n, "reward": 0.5 + 0.01 * (n % 3), "reward_std": 0.2, "lr": 1e-6} for n in range(1, 13)]
     folder = tmp_path / "outputs" / "run" / "checkpoint-12"
     folder.mkdir(parents=True)
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": entries}))
     script = "GRPOConfig(output_dir='outputs/run', temperature=0.05, learning_rate=5e-6, num_generations=8)\n"
     (tmp_path / "train.py").write_text(script)
-    (tmp_path / "train.log").write_text("\n".join(map(str, entries)))
-    run = diagnose.load_run(str(tmp_path))
-    assert run.path.endswith("/trainer_state.json") and run.settings["temperature"] == 0.05
+    for shift, read in ((0.0, "trainer_state.json"), (0.3, "train.log")):
+        lines = [str({**entry, "reward": f"{entry['reward'] + shift:.4g}"}) for entry in entries]
+        (tmp_path / "train.log").write_text("\n".join(lines))
+        run = diagnose.load_run(str(tmp_path))
+        assert run.path.endswith(f"/{read}") and run.settings["temperature"] == 0.05
     assert diagnose.load_run(str(tmp_path / "outputs" / "run")).settings_file == "train.py"
     (tmp_path / "train.py").write_text(script.replace("outputs/run", "outputs/other"))
     assert "temperature" not in diagnose.load_run(str(tmp_path / "outputs" / "run")).settings
@@ -1348,6 +1351,9 @@ settings as JSON over several lines | log | {{\n  "seed": 1,\n  "beta": 0.1\n}}\
 => step={n} reward={r} kl={k}\n | kl
 CSV, with commas in its texts | csv | step,reward,kl,text\n => {m},{r},{k},well, then\n | x10
 pandas, with an index that has no name | txt |     step  reward      kl\n => {m}  {n}   {r}  {k}\n | kl
+Docker | log | {{"log": "step={n} reward={r} kl={k}\u000a", "stream": "stderr", "time": "2026-01-02T10:00:00Z"}}\n | kl
+structlog | log | {{"msg": "step={n} reward={r} kl={k}", "level": "info", "ts": 1700000000.5}}\n | kl
+figures beside a message | jsonl | {{}}\n => {{"message": "step 1 of 9: done=1", "step": {n}, "reward": {r}}}\n |
 events with their step among the figures | jsonl | {{"event": "train", "data": {{"step": {m}, "reward": {r}}}}}\n | x10
 times of day | log | 2026-01-02 10:{n:02d}:07,1{n:02d} INFO step {n}: reward={r} kl={k}\n | kl
 a wrapped dict | log | {{'loss': 0.1, 'reward': {r}, 'completion_len\ngth': 99.5, 'kl': {k}}}\n | kl
@@ -1545,7 +1551,9 @@ epochs.csv | epoch payoff_mean unseen_pass - - | learned
 dots.jsonl | cycle train.points heldout.solved train.tokens train.kl | memorised_prompts
 slashes.jsonl | round train/pay held_out/correct train/chars kl/to/ref | memorised_prompts
 run.log | upd ret devscore resplen kl | part_bought
-train.csv | t utility validAcc words klDiv | learned
+history.json | upd score_mean dev_solved_pct lenMean - | part_bought
+stats/train.csv | t utility validAcc words klDiv | learned
+columns.json | episode trainScore devAccuracy - - | learned
 """
 OWN_NAMES = [[part.strip() for part in line.split("|")] for line in OWN_NAMES.strip().splitlines()]
 
@@ -1553,14 +1561,18 @@ OWN_NAMES = [[part.strip() for part in line.split("|")] for line in OWN_NAMES.st
 @pytest.mark.parametrize(("file", "names", "kind"), OWN_NAMES)
 def test_names_of_a_self_written_log_are_read_by_their_words(file, names, kind, tmp_path):
     columns = {name: [(n, *own_figures(n, kind))[i] for n in range(60)] for i, name in enumerate(names.split())}
+    columns = {name: [100 * x for x in figures] if "pct" in name else figures for name, figures in columns.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     for row in rows:
         row.pop("-", None)
     form, log = file.rpartition(".")[2], tmp_path / file
+    log.parent.mkdir(exist_ok=True)
     if form == "csv":
         log.write_text("\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]))
     elif form == "log":
         log.write_text("\n".join(" ".join(f"{name}={x}" for name, x in row.items()) for row in rows))
+    elif form == "json":
+        log.write_text(json.dumps({x: columns[x] for x in rows[0]} if file == "columns.json" else rows))
     else:
         write_lines(log, rows)
     run = diagnose.load_run(str(tmp_path))
@@ -1568,6 +1580,7 @@ def test_names_of_a_self_written_log_are_read_by_their_words(file, names, kind, 
     length = names.split()[3]
     assert run.series.get("length") == (None if length == "-" else run.columns[length])
     assert f"{names.split()[1]} as reward" in run.remarks[0]
+    assert ("was read as per cent" in run.remarks[0]) == ("pct" in names)
     data = judged(tmp_path)
     assert [data["verdict"], *(cause["cause"] for cause in data["causes"])][-1] == kind
 
@@ -1609,7 +1622,10 @@ def test_what_is_no_log_of_one_training_is_refused(name, tmp_path, capsys):
         assert len(message.splitlines()) == 1 and "expected" in message
 
 
-def test_columns_of_a_known_log_are_not_guessed(tmp_path):
+def test_columns_that_fit_equally_are_named_and_those_of_a_known_log_are_not_guessed(tmp_path):
+    rows = [{"upd": n, "pay": 0.3 + n / 100, "devAcc": 0.3, "testAcc": 0.4} for n in range(40)]
+    run = diagnose.load_run(str(write_lines(tmp_path / "a.jsonl", rows)))
+    assert "devAcc and testAcc fit accuracy equally" in run.remarks[1] and "held_out" not in run.series
     rows = [{"step": n, "reward": 0.3 + n / 100, "devAcc": 0.3, "avgPay": 0.4} for n in range(40)]
     run = diagnose.load_run(str(write_lines(tmp_path / "b.jsonl", rows)))
     assert (run.guessed, run.remarks, run.series.keys()) == ({}, [], {"score"})

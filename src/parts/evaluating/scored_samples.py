@@ -156,19 +156,23 @@ def fits(finer: list[str], coarser: list[str]) -> bool:
 
 
 def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list[str]:
-    """What tells flat rows apart: their ids; their prompts, if several ids have one; else their places.
+    """What tells flat rows apart: their ids; their prompts, if many ids share them; else their places.
 
     Ids that begin anew in each subject get its name. Prompts tell rows apart if each has one gold answer, unless they
-    may be instructions that many rows share: few, without different golds.
+    may be instructions that many rows share: few, without different golds, beside ids. Ids of several prompts are
+    those of paraphrases, with one gold, or have a name of items; others begin anew in each batch, or are categories.
     """
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
-    has_ids, count = len({*ids}) > 1, len({*asked})
-    are_items = count > 1 and fits(asked, golds) and (len({*golds}) > 1 or count**2 >= len(rows))
-    if has_ids and (columns["key"].endswith("item_id") or not are_items or fits(asked, ids)):
+    number, counts = len({*ids}), Counter(asked)
+    are_many = len(counts) ** 2 >= len(rows) or (number == 1 and min(counts.values()) > 1)
+    are_prompts = len(counts) > 1 and fits(asked, golds) and (len({*golds}) > 1 or are_many)
+    are_named = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
+    are_ids = (are_named or (fits(ids, golds) and number**2 >= len(rows))) and number <= 1.2 * len(counts)
+    if number > 1 and (are_ids or not are_prompts or columns["key"].endswith("item_id")):
         return ids
-    return asked if are_items else [*map(str, range(len(rows)))]
+    return asked if are_prompts else [*map(str, range(len(rows)))]
 
 
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
@@ -177,8 +181,12 @@ def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: lis
     A column that is coarser than the keys may name the items: one of prompts with one gold each, one of groups by its
     name, one with the same number of rows for many values. One that all keys cross may name models.
     """
-    groups, doubts, golds = {}, {}, [str(row.get(columns["gold"])) for row in rows]
-    others = {*scores, "filter", *(name for role, name in columns.items() if role != "prompt")}
+    groups, doubts = {}, {}
+    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
+    others = {*scores, "filter", *(name for role, name in columns.items() if role not in ("prompt", "key"))}
+    if columns["part"] and not fits(ids, parts):  # ids that begin anew in each part
+        others.add(columns["key"])
+    fewest = len(rows) if columns["key"] or columns["prompt"] else 9  # groups that are no categories
     for name in sorted(rows[0].keys() - others):
         values = [str(row.get(name)) for row in rows]
         number, counts = len({*values}), Counter(values).values()
@@ -188,7 +196,7 @@ def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: lis
         if name == columns["prompt"]:
             may_be_items = fits(values, golds)
         else:
-            is_even = len({*counts}) == 1 and number >= max(counts)
+            is_even = len({*counts}) == 1 and number >= min(fewest, max(counts))
             may_be_items = is_even or re.fullmatch(GROUP, name.rpartition(".")[2])
         if may_be_items and fits(keys, values) and number < 0.8 * len({*keys}):
             groups[name] = number

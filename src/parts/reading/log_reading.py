@@ -155,6 +155,12 @@ class Table:
                 kept = list(points.items())
                 columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
+    def is_figure(self, key: str, value) -> bool:
+        """Whether a cell is a figure or a step, and no time; what only has a message is no row."""
+        known = names_step(key) or key in self.given or key == self.step_name
+        is_fraction = isinstance(value, float) and value < 1e9
+        return known or is_fraction or any(common_name(key, dialect) for dialect in NAMES)
+
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
         if isinstance(row.get("data"), dict):  # verl's file logger, whose step is beside it

@@ -24,7 +24,7 @@ from parts.reading.log_reading import (
     short_name,
 )
 from parts.reading.logged_run import LoggedRun
-from parts.reading.own_names import meanings, own_columns
+from parts.reading.own_names import KIND, meanings, own_columns, words_of
 from parts.reading.run_settings import printed_config, verl_settings
 from parts.reading.sample_files import json_object
 
@@ -84,6 +84,9 @@ class Reader:
             return
         self.lines += 1
         row = json_object(line) if start[0] == "{" else None
+        text = row.get("log", row.get("message", row.get("msg"))) if row else None  # of Docker or a cloud's logger
+        if isinstance(text, str) and not any(self.json.is_figure(*cell) for cell in row.items()):
+            row, line = None, COLOUR.sub("", text)
         if row is not None:
             return self.json.add(row)
         self.bad += 1
@@ -284,12 +287,21 @@ def json_objects(text: str) -> list[dict]:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
-    """Read a log as read_named does; if its score has no known name, columns count by the words of theirs."""
+    """Read a log as read_named does; if its score or step has no known name, columns count by the words of theirs."""
     run = read_named(paths, columns)
-    if guessed := own_columns(run):
+    fits = own_columns(run)
+    guessed = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
+    if guessed.keys() & {"reward", "step"}:
         run = read_named(paths, guessed | columns)
-        run.guessed, run.trainer = guessed, "other"
+        run.guessed, run.trainer = guessed, "other" if "reward" in guessed else run.trainer
         run.remarks.append(f"{meanings(guessed)}; if one is wrong, try --columns FIGURE=NAME")
+        is_share = "right" in map(KIND.get, words_of(guessed.get("accuracy", "")))
+        if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:
+            run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
+            run.remarks[-1] += f"; {guessed['accuracy']} exceeds 1, so it was read as per cent"
+    for figure, names in fits.items():
+        text = f"{' and '.join(names)} fit {figure} equally, so none was read; try --columns {figure}={names[0]}"
+        run.remarks += [text] if len(names) > 1 else []
     return run
 
 

@@ -3,11 +3,11 @@
 import itertools
 import re
 
-from parts.reading.log_reading import FIGURES, ODD_KEYS
-from parts.reading.logged_run import LoggedRun, as_number
+from parts.reading.log_reading import FIGURES, ODD_KEYS, common_name, names_step, whole_number
+from parts.reading.logged_run import LoggedRun
 
 KINDS = {  # kind of a word -> words that self-written loops use, in the singular
-    "step": "step iteration iter it update upd round cycle t schritt runde",
+    "step": "step iteration iter it update upd round cycle episode t schritt runde",
     "epoch": "epoch ep epoche",
     "score": "score reward rew r return ret point pay paid payoff utility belohnung lohn punkte ertrag",
     "right": "right correct acc accuracy solved solve pass exact em success richtig korrekt genauigkeit",
@@ -40,28 +40,38 @@ def words_of(name: str) -> list[str]:
     return words
 
 
-def best_fits(names: list[str]) -> dict[str, str]:
-    """{figure or text: the column that fits it best by its words}, without those that several fit equally."""
+def best_fits(names: list[str]) -> dict[str, list[str]]:
+    """{figure or text: the columns that fit it best by their words}; several fit equally."""
     fits: dict[str, list] = {}
     for name in names:
         words = words_of(name)
         kinds, unknown = {KIND[word] for word in words if word in KIND} - {""}, sum(word not in KIND for word in words)
+        common = common_name("_".join(words), "trl") or "held_out"  # of a known name in camelCase
+        for figure in (figure for figure, known in FIGURES.items() if known == common != "held_out"):
+            fits.setdefault(figure, []).append((-1, unknown, name))
         for figure, forms in FITS.items():
             fits.setdefault(figure, []).extend((i, unknown, name) for i, x in enumerate(forms) if kinds == {*x.split()})
-    ranked = {figure: sorted(entries) for figure, entries in fits.items() if entries}
-    return {figure: x[0][2] for figure, x in ranked.items() if len(x) == 1 or x[0][:2] < x[1][:2]}
+    return {figure: [x[2] for x in found if x[:2] == min(found)[:2]] for figure, found in fits.items() if found}
 
 
-def own_columns(run: LoggedRun) -> dict[str, str]:
-    """{figure of --columns: column} of a log whose score has no known name; {} if it is no log of training.
+def own_columns(run: LoggedRun) -> dict[str, list[str]]:
+    """{figure of --columns: columns that fit equally} of a log without a known score or step.
 
-    Rounds, points and lengths are those of games, too: the step must grow, and another figure stand beside them.
+    {} if it is no log of training. Rounds, points and lengths are those of games, too: the step must grow, and another
+    figure stand beside them.
     """
-    fits = {} if "score" in run.series else best_fits([*run.columns])
-    fits = {figure: name for figure, name in fits.items() if figure in ("step", *FIGURES)}
-    steps = [step for row in run.head if (step := as_number(row.get(fits.get("step")))) is not None]
-    grows = 2 * sum(a < b for a, b in itertools.pairwise(steps)) > len(steps)
-    return fits if "reward" in fits and grows and fits.keys() - {"step", "reward", "length"} else {}
+    known = [name for name in run.columns if names_step(name)]
+    if known and "score" in run.series:
+        return {}
+    taken = {figure for figure, name in FIGURES.items() if name in run.series}
+    fits = {figure: x for figure, x in best_fits([*run.columns]).items() if figure in FIGURES.keys() - taken}
+    steps = known or fits.get("step", [])
+    cells = [whole_number(row[name]) for name in steps[:1] for row in run.head if row.get(name) not in (None, "")]
+    grows = None not in cells and 2 * sum(a < b for a, b in itertools.pairwise(cells)) > len(cells)
+    figures = {*fits, *run.series} - {"step", "length"}
+    if not grows or not figures & {"reward", "score"} or not figures - {"reward", "score"}:
+        return {}
+    return {figure: names for figure, names in fits.items() if figure != "step" or not known}
 
 
 def sample_columns(rows: list[dict]) -> dict[str, str]:
@@ -69,7 +79,8 @@ def sample_columns(rows: list[dict]) -> dict[str, str]:
     names = [name for name in rows[0] if name not in ODD_KEYS] if rows else []
     texts = [name for name in names if any(isinstance(row.get(name), (str, list)) for row in rows)]
     is_text = {"prompt": True, "completion": True, "reward": False, "step": False}
-    fits = {kind: x for kind, x in best_fits(names).items() if is_text.get(kind, x in texts) == (x in texts)}
+    fits = {kind: fitting[0] for kind, fitting in best_fits(names).items() if len(fitting) == 1}
+    fits = {kind: x for kind, x in fits.items() if is_text.get(kind, x in texts) == (x in texts)}
     rest = [name for name in texts if name not in fits.values()]
     missing = [kind for kind in ("completion", "prompt") if kind not in fits]
     fits |= {missing[0]: rest[0]} if missing and len(rest) == 1 else {}

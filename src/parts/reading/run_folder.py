@@ -27,7 +27,7 @@ ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accurac
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The first of LOGS in a folder, else the last checkpoint's state, the only run below, or the only other log.
+    """The first of LOGS in a folder, else the last checkpoint's state, its only log, or the only one in its folders.
 
     UserError otherwise.
     """
@@ -39,16 +39,20 @@ def log_of_folder(folder: Path) -> Path:
     depths = ("*", "*/*", "*/*/checkpoint-*")
     below = [path.parent for name in LOGS for depth in depths for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
-    if len(runs) == 1 and not logs:  # it knows more than a console log beside it
-        return log_of_folder(runs[0])
     alone = len(others) == 1 and not further and not runs
     logs = logs or (others if alone else [path for path in others if is_log(path)])
+    if len(runs) == 1 and (not logs or (len(logs) == 1 and logs[0] in others and is_console_of(logs[0], runs[0]))):
+        return log_of_folder(runs[0])
     need(
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
     if not logs:
         logs = sorted(path for path in further if is_log(path))
+        others = logs or others
+    if not logs:  # a self-written loop's may be anywhere
+        places = sorted(path for form in ("*.json", "*/*") for path in folder.glob(form))[:50]
+        logs = [path for path in places if path.suffix in (".json", *ENDINGS) and is_log(path, least=3)]
         others = logs or others
     names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
     need(
@@ -60,10 +64,20 @@ def log_of_folder(folder: Path) -> Path:
     return logs[0]
 
 
-def is_log(path: Path) -> bool:
-    """Whether a file is an RL log, not data or samples."""
+def is_console_of(path: Path, folder: Path) -> bool:
+    """Whether a log beside a run's folder has the run's own figures, so that the folder, which knows more, is read."""
     with contextlib.suppress(UserError):
-        return not is_samples(path, ("completion",)) and has_rl(read_log([path], {}))
+        console, run = (read_log([x], {}).values("score") for x in (path, log_of_folder(folder)))
+        is_near = [abs(x - y) <= 1e-3 * max(1.0, abs(y)) for x, y in zip(console, run, strict=False)]
+        return len(console) == len(run) > 0 and all(is_near)
+    return False
+
+
+def is_log(path: Path, least: int = 0) -> bool:
+    """Whether a file is an RL log with `least` scores or more, not data or samples."""
+    with contextlib.suppress(UserError):
+        run = None if is_samples(path, ("completion",)) else read_log([path], {})
+        return run is not None and has_rl(run) and len(run.values("score")) >= least
     return False
 
 
