@@ -38,7 +38,6 @@ demo-tools: setup  ## train a small model to call a calculator, into runs/demo-t
 	@test ! -f runs/demo-tools/metrics.jsonl || $(RUN) scripts/report.py runs/demo-tools
 
 build: setup  ## write scripts/ and the reward library from src/
-	$(RUN) tools/make_glossary.py
 	$(RUN) tools/build.py
 
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist worksteal --ignore tests/with_verl --ignore tests/with_vllm \
@@ -79,7 +78,6 @@ check: setup  ## lint, format, size budgets, texts, prose, built files as src/ g
 	$(RUN) tools/budget.py
 	$(RUN) tools/check_texts.py
 	$(RUN) tools/check_prose.py
-	$(RUN) tools/make_glossary.py --check
 	$(RUN) tools/stale_memory.py --check
 	$(RUN) tools/build.py --check
 	$(RUN) tools/make_notebook.py --check

@@ -328,6 +328,9 @@ training and held-out accuracy | console 1 20 - | memorised_prompts + | train_ac
     mean_kl = n / 500
 length is paid | console 1 20 - | part_bought + | reward = n / 20 + 0.01 * (n % 3); acc = 0.3 + 0.01 * (n % 3);
     truncate_ratio = n / 30
+length is paid until the held-out figure falls from its best | json 1 60 - | part_bought broken |
+    reward = 0.5 + n / 20 + 0.01 * (n % 3); completion_length = 30 + 3 * n; kl = 0.001 * n;
+    val_acc = 0.4 + 0.01 * min(n, 30) - 0.02 * max(0, n - 30) + 0.01 * (n % 3)
 a base model that rambles past its answer | console 1 200 - | learned | completions/clipped_ratio = 0.85; kl = n * 1e-5;
     reward = 0.2 + 0.003 * n + 0.02 * (n % 5); reward_std = 0.4; rewards/correct/mean = 0.25 + 0.003 * n
 the KL's weight | verl 1 30 - | kl_holds_policy | critic/score/mean = 0.5; actor/kl_loss = 4e-4; actor/kl_coef = 5.0;
@@ -1314,7 +1317,6 @@ trlX, whose reward/mean is held out | jsonl | {{"step": {n}, "rollout_scores/mea
 "policy/sqrt_kl": 3.0}}\n | kl=-
 TRL 0.15 | jsonl | {{"step": {n}, "reward": {r}, "completion_length": 99.0}}\n | length=99
 TRL in a tracker | jsonl | {{"step": {n}, "train/reward": {r}, "train/completions/mean_length": 99.0}}\n | length=99
-OpenRLHF in a tracker | jsonl | {{"step": {n}, "train/reward": {r}, "train/response_length": 99.0}}\n | length=99
 verl 0.2 | jsonl | {{"step": {n}, "critic/rewards/mean": {r}, "response_length/mean": 99.0, \
 "val/test_score/gsm8k": 0.25}}\n | length=99 held_out=0.25
 TRL's PPO | jsonl | {{"step": {n}, "objective/scores": {r}, "objective/kl": 5.0, "policy/approxkl_avg": 0.1}}\n | kl=-
@@ -1350,6 +1352,7 @@ settings as JSON over several lines | log | {{\n  "seed": 1,\n  "beta": 0.1\n}}\
 CSV, with commas in its texts | csv | step,reward,kl,text\n => {m},{r},{k},well, then\n | x10
 pandas, with an index that has no name | txt |     step  reward      kl\n => {m}  {n}   {r}  {k}\n | kl
 Docker | log | {{"log": "step={n} reward={r} kl={k}\u000a", "stream": "stderr", "time": "2026-01-02T10:00:00Z"}}\n | kl
+structlog | log | {{"msg": "step={n} reward={r} kl={k}", "level": "info", "ts": 1700000000.5}}\n | kl
 figures beside a message | jsonl | {{}}\n => {{"message": "step 1 of 9: done=1", "step": {n}, "reward": {r}}}\n |
 events with their step among the figures | jsonl | {{"event": "train", "data": {{"step": {m}, "reward": {r}}}}}\n | x10
 times of day | log | 2026-01-02 10:{n:02d}:07,1{n:02d} INFO step {n}: reward={r} kl={k}\n | kl
@@ -1359,7 +1362,6 @@ a Markdown table | txt | | Step | reward | kl |\n|---|---|---|\n => | {n} | {r} 
 columns of spaces | txt | Step  reward  kl\n => {n}     {r}      {k}\n | kl
 ms-swift | log | {{"reward": {r}, "kl": {k}, "global_step/max_steps": "{f}/150"}}\n | x5 kl
 a progress bar | log | \e[32m{n}/30\e[0m [00:12<00:09, ppo_kl=0.01, reward={r}, kl={k}]\r | kl
-two ranks | log | [rank0]: {{'reward': '{r}', 'kl': '{k}'}}\n[rank1]: a warning {{'a': 1}}\n | kl
 a dumped log_history | txt | [ => {{\n "step": {n},\n "reward": {r},\n "kl": {k}\n}},\n | kl
 Windows | log | Started\r\n => step={n:04d} | reward={r} | kl={k}\r\n | kl
 NeMo-RL | log | === Step {n}/30 ===\n  • Avg Reward: {r}\n  • KL: {k}\n  • generation: 51.1s (55%)\n | kl
@@ -1542,18 +1544,16 @@ def own_figures(n: int, kind: str) -> tuple[float, ...]:
 
 # file | names of step, score, held-out accuracy, length, KL ("-": none) | what its figures show
 OWN_NAMES = """
-train_log.csv | iter avg_return val_acc resp_len kl_to_ref | part_bought
 run.jsonl | updateNr avgPoints devAcc answerLength klRef | part_bought
 a.jsonl | it R evalScore tok KL | part_bought
 verlauf.csv | schritt belohnung testGenauigkeit zeichen kl | part_bought
 epochs.csv | epoch payoff_mean unseen_pass - - | learned
 dots.jsonl | cycle train.points heldout.solved train.tokens train.kl | memorised_prompts
 slashes.jsonl | round train/pay held_out/correct train/chars kl/to/ref | memorised_prompts
-dashes.csv | iteration-no mean-return test-em tokens kl-ref | learned
 run.log | upd ret devscore resplen kl | part_bought
 history.json | upd score_mean dev_solved_pct lenMean - | part_bought
 stats/train.csv | t utility validAcc words klDiv | learned
-columns.json | upd trainScore devAccuracy numChars - | learned
+columns.json | episode trainScore devAccuracy - - | learned
 """
 OWN_NAMES = [[part.strip() for part in line.split("|")] for line in OWN_NAMES.strip().splitlines()]
 
@@ -1578,7 +1578,7 @@ def test_names_of_a_self_written_log_are_read_by_their_words(file, names, kind, 
     run = diagnose.load_run(str(tmp_path))
     agrees_with(run, {x: {n: own_figures(n, kind)[i] for n in range(60)} for i, x in enumerate(("score", "held_out"))})
     length = names.split()[3]
-    assert run.series.get("length") == (None if length == "-" or length.startswith("num") else run.columns[length])
+    assert run.series.get("length") == (None if length == "-" else run.columns[length])
     assert f"{names.split()[1]} as reward" in run.remarks[0]
     assert ("was read as per cent" in run.remarks[0]) == ("pct" in names)
     data = judged(tmp_path)
@@ -1599,41 +1599,27 @@ def scatter(n: int) -> float:
     return round(math.sin(n) ** 2, 3)
 
 
-NO_LOGS = {  # file: (text, what the error names)
-    "contest.csv": (table(round=lambda n: n // 4, id=int, points=scatter, length=int), ""),
-    "league.csv": (table(round=int, points=lambda n: 2 * n, rank=lambda n: n % 4), ""),
-    "bench.csv": (table(iteration=int, score=scatter, time=scatter), ""),
-    "boosting.csv": (table(iter=int, train_score=scatter, oob_improve=scatter), ""),
-    "returns.csv": (table(iteration=int, volatility=scatter, **{"return": scatter}), ""),
-    "cycles.csv": (table(cycle=int, score=scatter, tokens=int), ""),
-    "grades.csv": (table(row=int, score=scatter, length=int), ""),
-    "exam.csv": (table(student=int, test_score=scatter, points=scatter), ""),
-    "items.jsonl": (objects(id=int, score=scatter, tokens=int, correct=lambda n: n % 2 == 0), ""),
-    "eval_curve.csv": (table(update=int, score=scatter, n=int), ""),
-    "results.csv": (table(update=int, score=scatter), ""),
-    "sweep.csv": (table(temperature=scatter, topP=scatter, score=scatter, testAcc=scatter), ""),
-    "seeds.csv": (table(seed=int, score=scatter, testAcc=scatter), ""),
-    "models.csv": (table(model=lambda n: f"m{n}", task=lambda n: "sums", score=scatter, count=int), ""),
-    "sft.jsonl": (objects(it=int, trainLoss=scatter, valLoss=scatter, lr=scatter), ""),
-    "classes.csv": (table(epoch=int, acc=scatter, valAcc=scatter, loss=scatter), ""),
-    "pairs.jsonl": (objects(upd=int, chosenReward=scatter, rejectedReward=scatter, loss=scatter), "equally"),
-    "parts.jsonl": (objects(upd=int, payForm=scatter, payAnswer=scatter, devAcc=scatter), "reward=payForm"),
-    "rollouts.jsonl": (objects(upd=lambda n: n // 8, q=lambda n: f"{n}+2?", a=str, pay=scatter), ""),
-    "short.jsonl": (objects(upd=int, q=lambda n: f"{n}+2?", target=int, reply=str, pay=scatter), ""),
-    "stocks.csv": (table(day=int, open=scatter, close=scatter, **{"return": scatter}), ""),
-    "timing.csv": (table(step=int, stepTime=scatter, tokensPerSec=scatter), ""),
-    "one.jsonl": ('{"upd": 3, "pay": 0.4, "devAcc": 0.5}', ""),
-    "two.jsonl": (objects(seed=lambda n: n % 2, upd=lambda n: n // 2, pay=scatter, devAcc=scatter), "seed 0, 1"),
+NO_LOGS = {  # file: its text
+    "contest.csv": table(round=lambda n: n // 4, id=int, points=scatter, length=int),
+    "returns.csv": table(iteration=int, volatility=scatter, **{"return": scatter}),
+    "cycles.csv": table(cycle=int, score=scatter, tokens=int),
+    "results.csv": table(update=int, score=scatter),
+    "sft.jsonl": objects(it=int, trainLoss=scatter, valLoss=scatter, lr=scatter),
+    "pairs.jsonl": objects(upd=int, chosenReward=scatter, rejectedReward=scatter, loss=scatter),
+    "parts.jsonl": objects(upd=int, payForm=scatter, payAnswer=scatter, devAcc=scatter),
+    "rollouts.jsonl": objects(upd=lambda n: n // 8, q=lambda n: f"{n}+2?", a=str, pay=scatter),
+    "one.jsonl": '{"upd": 3, "pay": 0.4, "devAcc": 0.5}',
+    "two.jsonl": objects(seed=lambda n: n % 2, upd=lambda n: n // 2, pay=scatter, devAcc=scatter),
 }
 
 
 @pytest.mark.parametrize("name", NO_LOGS)
 def test_what_is_no_log_of_one_training_is_refused(name, tmp_path, capsys):
-    (tmp_path / name).write_text(NO_LOGS[name][0])
+    (tmp_path / name).write_text(NO_LOGS[name])
     for source in (tmp_path / name, tmp_path):
         assert diagnose.main([str(source)]) == 2
         message = capsys.readouterr().err
-        assert len(message.splitlines()) == 1 and "expected" in message and NO_LOGS[name][1] in message
+        assert len(message.splitlines()) == 1 and "expected" in message
 
 
 def test_columns_that_fit_equally_are_named_and_those_of_a_known_log_are_not_guessed(tmp_path):

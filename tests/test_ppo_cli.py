@@ -85,9 +85,6 @@ def test_metrics_and_samples_of_every_step(finished):
         assert e["prompt"][0]["role"] == "user" and isinstance(e["completion"], str)
         parts = e["rewards"]
         assert e["score"] == pytest.approx(parts["correctness_reward"] + 0.2 * parts["format_reward"])
-        assert len(e["completion"]) <= sum(e["token_lengths"])  # the end token is not in the completion
-        assert len(e["token_lengths"]) == len(e["logprobs"]) and max(e["logprobs"]) <= 0
-        assert (e["kind"] == "train") == ("advantages" in e or "advantage" in e)
 
 
 def test_a_run_leaves_a_summary_its_settings_checkpoints_curves_and_a_model(finished):

@@ -401,6 +401,15 @@ def test_rows_of_one_item_are_one_value(tmp_path, name):
     assert figures["p"] == (0.5 if more else 2 / 2**10)
 
 
+@pytest.mark.parametrize(("name", "p"), [("prompt", 2 / 2**6), ("which", None)])
+def test_few_items_of_many_draws(tmp_path, name, p):
+    """9 items of 20 draws, of which 6 get better: their prompts tell them, a column of another name may."""
+    figures = compared(
+        tmp_path, *(rows_of(lambda i, n: {name: f"p{i}", "response": f"{i}-{n}"}, right, 9, 20) for right in (2, 8))
+    )
+    assert "No verdict" in figures["verdict"] if p is None else figures["p"] == p
+
+
 def test_prompts_with_uneven_counts_are_one_value_each(tmp_path):
     rows = [
         [x for x in rows_of(lambda i, n: {"prompt": f"q{i}", "n": n}, k) if x["prompt"] != "q3" or not x["n"]]
@@ -414,6 +423,11 @@ UNKNOWN = {
     "problem": (lambda i, n: {"id": f"{i}-{n}", "problem_name": f"p{i}"}, "if column 'problem_name' names the items"),
     "turns": (lambda i, n: {"dialogue_id": i, "prompt": f"Turn {n} of {i}"}, "if column 'dialogue_id' names the items"),
     "few prompts": (lambda i, n: {"id": f"{i}-{n}", "prompt": f"p{i % 4}"}, "if column 'prompt' names the items"),
+    "few with one gold": (
+        lambda i, n: {"id": f"{i}-{n}", "prompt": f"p{i % 3}", "gold": "refuse"},
+        "if column 'prompt'",
+    ),
+    "parts of an id": (lambda i, n: {"id": i, "question": f"{n} of {i}", "gold": f"{i}-{n}"}, "if column 'id' names"),
     "variants": (lambda i, n: {"id": i, "variant": "abcde"[n]}, "the mean over column 'variant' (a, b, c, d, e)"),
 }
 
@@ -520,10 +534,10 @@ INDEPENDENT = {
     "ids that are said to name the items": lambda i: {"item_id": i, "prompt": f"p{i % 4}"},
     "a question twice": lambda i: {"id": i, "question": f"q{max(i, 1)}"},
     "a premise beside few questions": lambda i: {"id": i, "question": f"q{i % 2}", "target": str(i % 3)},
-    "few prompts with one gold": lambda i: {"id": i, "prompt": f"p{i % 3}", "expected": "refuse"},
-    "some questions twice": lambda i: {"id": i, "question": f"q{i % 40}"},
     "questions twice with other golds": lambda i: {"id": i, "question": f"q{i % 30}", "gold": str(i)},
     "a category": lambda i: {"id": i, "prompt": f"p{i}", "language": f"l{i % 6}"},
+    "a name of categories": lambda i: {"name": f"n{i % 5}", "question": f"q{i}", "answer": str(i)},
+    "numbers that begin anew": lambda i: {"idx": i % 31, "question": f"q{i}", "answer": str(i)},
     "a category without ids": lambda i: {"response": str(i), "level": i % 2},
     "a group": lambda i: {"id": i, "prompt": f"p{i}", "group": "AB"[i % 2]},
     "system prompts": lambda i: {"id": i, "prompt": f"p{i}", "system": f"You are {i % 4}"},

@@ -259,19 +259,6 @@ def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
     )
 
 
-def test_time_and_memory(tmp_path):
-    rows = metrics(40)
-    for step, row in enumerate(rows[1:], start=1):
-        row |= {"memory/process_gib": 2.0 + 0.1 * step, "memory/gpu_peak_gib": 0.0}
-    make_run(tmp_path / "run", rows)
-    make_run(tmp_path / "other", metrics(20))
-    text = seen(page_of(tmp_path, tmp_path / "run", tmp_path / "other"))
-    assert re.search(r"rollout 3 3 75 % .*update 1 1 25 %", text)
-    # medians of steps 1 to 13 and 28 to 40: those of steps 7 and 34
-    assert "memory/process_gib 2.7 5.4 +100.0 % memory/gpu_peak_gib 0 0" in text
-    assert text.count("The log has no memory figures.") == 1
-
-
 def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys):
     make_run(tmp_path / "run", metrics(20))
     (tmp_path / "empty").mkdir()
@@ -406,18 +393,16 @@ def site(tmp_path_factory):
     }
     said = [{"sampled": True, "text": f"\U0001f600{texts[0]}<|end|>"}, {"sampled": False, "text": texts[1]}]
     said.append({"sampled": True, "text": "ab<|end|>"})
-    figures = {"token_lengths": [0, 1, len(texts[0]), 7, 1, 1, 7], "logprobs": [-0.5, -4, 0, -5, -2.5, 0, 0]}
     samples.append(
         {"step": 9, "kind": "train", "prompt": talk, "messages": [*talk, call], "completion": "", "score": 0.5}
-        | {"pieces": said, "advantage": -0.25, **figures}
+        | {"pieces": said, "advantage": -0.25}
     )
-    tokens = {"tokens": ["to", texts[0]], "logprobs": [-0.1, -4.0], "advantages": [1.0, -1.0]}
-    samples.append({"step": 9, "kind": "train", "prompt": "t", "completion": "to", "score": 0.5, **tokens})
+    samples.append({"step": 9, "kind": "train", "prompt": "t", "completion": "to", "score": 0.5})
     samples[4] |= {"turn_rewards": [math.inf, None], "huge": 10**400, "__proto__": {"score": 1}}
     samples[5]["step"] = math.nan
     for step, said in ((0, "the answer is five"), (20, "the answer is <b>four</b>")):
         entry = {"step": step, "kind": "eval", "prompt": "2+2=", "completion": said, "score": step / 20}
-        samples.append(entry | {"token_lengths": [4, len(said) - 4, 7], "logprobs": [-0.1, -0.2, -0.3]})
+        samples.append(entry)
     for i, name in enumerate(names):
         settings = config(seed=i, data=texts[1], lr=1e-5 if i < 2 else 3e-5)
         make_run(folder / name, metrics(20, i, **{f"reward/{texts[2]}": 1.0}), settings, samples if i == 0 else ())
@@ -521,40 +506,6 @@ def test_filters_keys_groups_and_differences(browser, site):
         "return [...document.querySelectorAll('#browser del, #browser ins')].map(e => e.outerHTML)"
     )
     assert "<del>five</del>" in pair and "<ins>four</ins>" in pair and not any("answer" in piece for piece in pair)
-    assert browser.get_log("browser") == []
-
-
-def test_tokens_are_coloured_by_what_was_logged(browser, site):
-    from selenium.webdriver.common.keys import Keys
-
-    def tokens(index: int) -> list:
-        """Text, hover text and share of colour of each part of a sample, once it is chosen."""
-        browser.execute_script("choose(samples.found.indexOf(arguments[0]))", index)
-        return browser.execute_script(
-            "return [...document.querySelectorAll('#sample-detail .chosen .tokens > span')].map(s => "
-            "[s.textContent, s.title, s.style.background.match(/--\\w+|[\\d.]+%/g)?.slice(0, 2) ?? null])"
-        )
-
-    visit(browser, site)
-    open_samples(browser)
-    evil, other = [*HOSTILE][:2]
-    assert tokens(21) == []  # nothing is coloured until it is asked for
-    browser.execute_script("document.querySelectorAll('#colours button')[1].focus()")
-    browser.switch_to.active_element.send_keys(Keys.ENTER)
-    assert browser.execute_script("return document.activeElement.textContent") == "log-prob"  # the focus stays
-    assert tokens(21) == [["to", "log-prob -0.1", ["--bad", "1%"]], [evil, "log-prob -4", ["--bad", "48%"]]]
-    assert tokens(20) == [  # two tokens of one character; an end token; what was not sampled
-        *(["\U0001f600", "log-prob -0.5, -4", ["--bad", "48%"]], [evil, "log-prob 0", None]),
-        *(["<|end|>", "log-prob -5", ["--bad", "60%"]], [other, "", None]),
-        *(["a", "log-prob -2.5", ["--bad", "30%"]], ["b", "log-prob 0", None], ["<|end|>", "log-prob 0", None]),
-    ]
-    assert "advantage -0.25" in browser.execute_script("return document.querySelector('.chosen p').textContent")
-    assert [part[:2] for part in tokens(22)] == [
-        *(["the ", "log-prob -0.1"], ["answer is five", "log-prob -0.2"], ["∎", "log-prob -0.3"])
-    ]
-    tokens(21)
-    browser.execute_script("document.querySelectorAll('#colours button')[2].click()")
-    assert [part[2] for part in tokens(21)] == [["--good", "60%"], ["--bad", "60%"]]
     assert browser.get_log("browser") == []
 
 

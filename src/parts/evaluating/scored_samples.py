@@ -80,17 +80,11 @@ def columns_of(row: dict) -> dict[str, str]:
     return columns
 
 
-def score_of(value) -> float | None:
-    """A score as a number, None for an empty cell; ValueError or TypeError for other values."""
-    if value is None or value == "":
-        return None
-    return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
-
-
 def scores_in(row: dict, name: str) -> list[float | None] | None:
-    """A row's scores of a column; None if it has no such column, or another text there, such as "error"."""
+    """A row's scores of a column, None for empty cells; None if it lacks the column or has a text such as "error"."""
     try:
-        return [*map(score_of, listed(row[name]))] or [None]
+        cells = [VERDICTS.get(x.lower(), x) if isinstance(x, str) else x for x in listed(row[name])]
+        return [None if x in (None, "") else float(x) for x in cells] or [None]
     except (KeyError, ValueError, TypeError):
         return None
 
@@ -162,54 +156,51 @@ def fits(finer: list[str], coarser: list[str]) -> bool:
 
 
 def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list[str]:
-    """What tells flat rows apart: a column of ids, else their prompts, else their places.
+    """What tells flat rows apart: their ids; their prompts, if many ids share them; else their places.
 
-    Ids that begin anew in each subject get its name. Ids of single samples give way to repeated prompts, those of
-    several prompts too unless they stand for paraphrases: few prompts, of no other id, with one gold.
+    Ids that begin anew in each subject get its name. Prompts tell rows apart if each has one gold answer, unless they
+    may be instructions that many rows share: few, without different golds, beside ids. Ids of several prompts are
+    those of paraphrases, with one gold, or have a name of items; others begin anew in each batch, or are categories.
     """
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
-    counts, has_golds = Counter(asked), len({*golds}) > 1
-    many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
-    are_repeated = has_golds or (many and min(counts.values()) > 1)
-    are_draws = len({*ids}) == len(rows) > 1.2 * len(counts) and are_repeated and fits(asked, golds)
-    are_alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
-    are_paraphrases = fits(asked, ids) and are_alike and len(rows) <= len({*ids}) ** 2
-    are_items = columns["key"].endswith("item_id") or are_paraphrases or (fits(ids, asked) and not are_draws)
-    if columns["key"] and len({*ids}) > 1 and are_items:
+    number, counts = len({*ids}), Counter(asked)
+    are_many = len(counts) ** 2 >= len(rows) or (number == 1 and min(counts.values()) > 1)
+    are_prompts = len(counts) > 1 and fits(asked, golds) and (len({*golds}) > 1 or are_many)
+    are_named = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
+    are_ids = (are_named or (fits(ids, golds) and number**2 >= len(rows))) and number <= 1.2 * len(counts)
+    if number > 1 and (are_ids or not are_prompts or columns["key"].endswith("item_id")):
         return ids
-    names_rows = len(counts) > 1 and (many or len({*counts.values()}) == 1 or min(counts.values()) > 1)
-    return asked if names_rows else [*map(str, range(len(rows)))]
-
-
-def may_name_items(name: str, rows: list[dict], columns: dict[str, str]) -> bool:
-    """Whether a column that is coarser than the keys of flat rows may name their items, rather than a category."""
-    values, parts, golds = ([str(row.get(x)) for row in rows] for x in (name, columns["part"], columns["gold"]))
-    counts = Counter(values)
-    number, most, is_even = len(counts), max(counts.values()), len({*counts.values()}) == 1
-    if name == columns["prompt"]:
-        return is_even and number > 3 and fits(values, golds)
-    if name == columns["key"] and columns["part"] and not fits(values, parts):
-        return False  # ids that begin anew in each part
-    fewest = most + 1 if columns["key"] or columns["prompt"] else min(9, most)
-    return bool(re.fullmatch(GROUP, name.rpartition(".")[2])) or (is_even and number >= fewest)
+    return asked if are_prompts else [*map(str, range(len(rows)))]
 
 
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
-    """{what cannot be known of flat rows: the column that would tell it}."""
+    """{what cannot be known of flat rows: the column that would tell it}.
+
+    A column that is coarser than the keys may name the items: one of prompts with one gold each, one of groups by its
+    name, one with the same number of rows for many values. One that all keys cross may name models.
+    """
     groups, doubts = {}, {}
-    others = {*scores, "filter", *(columns[x] for x in ("model", "part", "gold", "completion", "finish"))}
+    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
+    others = {*scores, "filter", *(name for role, name in columns.items() if role not in ("prompt", "key"))}
+    if columns["part"] and not fits(ids, parts):  # ids that begin anew in each part
+        others.add(columns["key"])
+    fewest = len(rows) if columns["key"] or columns["prompt"] else 9  # groups that are no categories
     for name in sorted(rows[0].keys() - others):
         values = [str(row.get(name)) for row in rows]
         number, counts = len({*values}), Counter(values).values()
         if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
             continue
-        if fits(keys, values) and number < 0.8 * len({*keys}) and may_name_items(name, rows, columns):
+        is_crossed = number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys})
+        if name == columns["prompt"]:
+            may_be_items = fits(values, golds)
+        else:
+            is_even = len({*counts}) == 1 and number >= min(fewest, max(counts))
+            may_be_items = is_even or re.fullmatch(GROUP, name.rpartition(".")[2])
+        if may_be_items and fits(keys, values) and number < 0.8 * len({*keys}):
             groups[name] = number
-        elif number > 20 or max(counts) > 1.1 * min(counts) or re.fullmatch(ID, name):
-            continue
-        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}):
+        elif is_crossed and not re.fullmatch(ID, name):
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
     name = max(groups, key=groups.get, default="")

@@ -89,6 +89,7 @@ RELATIONS = (
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),

@@ -127,7 +127,6 @@ class TrainerSettings(RunSettings):
     device="precision",
     micro_batch_tokens="attn_implementation",
     merge_lora="lora_alpha",
-    sample_tokens="sample_every",
     save_every="stop_when",
 )
 @dataclass
@@ -192,7 +191,6 @@ class RolloutSettings(TrainerSettings):
         "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
-    sample_tokens: bool = setting(True, "write each token's log-prob and advantage to samples.jsonl", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
 

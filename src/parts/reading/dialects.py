@@ -1,6 +1,4 @@
-"""Names of metrics and settings in our trainers, TRL, verl, others and self-written loops."""
-
-import re
+"""Names of metrics and settings in our trainers, TRL, verl and others."""
 
 # One metric a line: common name | our name | TRL's | earlier TRL's (GRPO until 0.16, PPO until 1.12, online DPO) and
 # others', without what OUTER of log_reading.py drops | verl's. If a log has several names of one metric, the first
@@ -110,37 +108,3 @@ WORDS = {  # trainer -> {common name: the name that a remedy uses for the settin
     "verl": VERL_WORDS,
     "other": OUR_WORDS,
 }
-KINDS = {  # kind of a word -> words that self-written loops use, in the singular
-    "step": "step iteration iter it update upd round cycle schritt runde",
-    "epoch": "epoch ep epoche",
-    "score": "score reward rew r return ret point pay paid payoff utility belohnung lohn punkte ertrag",
-    "right": "right correct acc accuracy solved solve pass exact em success richtig korrekt genauigkeit",
-    "held": "dev val valid validation test held heldout holdout eval evaluation unseen prüf pruef",
-    "length": "length len word token tok char länge laenge wörter woerter wort zeichen",
-    **{"spread": "std sd stdev", "sum": "sum total cum cumulative seen summe", "kl": "kl", "lr": "lr"},
-    **{"entropy": "entropy", "truncated": "truncated", "run": "run seed experiment exp trial variant lauf"},
-    **{"gold": "gold want wanted expected truth target", "completion": "completion response resp output reply antwort"},
-    "prompt": "prompt question ask query problem task input instruction frage aufgabe q",
-    "": "mean avg average train training out set rate frac share pct percent the of mittel mittlere quote",
-    "other": "min max best loss err error coef weight scale limit budget baseline time sec second ms hour context id "
-    "idx index row item norm clip ratio per count n num value code",
-}
-KIND = {word: kind for kind, words in KINDS.items() for word in words.split()}
-# figure of --columns or text: kinds of its words; of several of a figure, the first that a file has counts
-FIT_LINES = """
-step: step | step: epoch | reward: score | reward: score sum | reward_std: score spread | accuracy: held right
-accuracy: held score | accuracy: held | correct: right | length: length | length: completion length | kl: kl | lr: lr
-entropy: entropy | truncated: truncated | prompt: prompt | completion: completion | gold: gold | gold: gold right
-gold: gold completion
-"""
-FITS = [fit.strip().split(": ") for line in FIT_LINES.strip().splitlines() for fit in line.split("|")]
-
-
-def words_of(name: str) -> list[str]:
-    """The words of a name in camelCase, snake_case or with other signs; two known words may be written as one."""
-    words, name = [], re.sub(r"(?<=[^\W_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
-    for word in re.findall(r"[^\W\d_]+", name.lower()):
-        word = word if word in KIND else word.removesuffix("s")
-        halves = [(word[:i], word[i:]) for i in range(2, len(word) - 1) if {word[:i], word[i:]} <= KIND.keys()]
-        words += halves[0] if halves and word not in KIND else (word,)
-    return words

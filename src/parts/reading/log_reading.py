@@ -2,14 +2,12 @@
 
 import difflib
 import functools
-import itertools
 import math
 import re
-from collections import Counter
 from pathlib import Path
 
 from parts.foundation.messages import need
-from parts.reading.dialects import FITS, KIND, NAMES, PATTERNS, words_of
+from parts.reading.dialects import NAMES, PATTERNS
 from parts.reading.logged_run import LoggedRun, as_number
 from parts.reading.run_settings import flat_config
 
@@ -32,8 +30,6 @@ TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, s
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
 # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
 MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
-VAGUE = {"score", "point", "return", "ret", "r"}  # words of scores that other tables have, too
-TIME = re.compile(r"\d+[-:/]\d+[-:/]\d[\d:.,TZ+/ -]*")
 
 
 @functools.lru_cache(1 << 14)  # a log repeats its names
@@ -160,9 +156,10 @@ class Table:
                 columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def is_figure(self, key: str, value) -> bool:
-        """Whether a cell is a figure or a step; what only has a message is no row."""
+        """Whether a cell is a figure or a step, and no time; what only has a message is no row."""
         known = names_step(key) or key in self.given or key == self.step_name
-        return known or isinstance(value, float) or any(common_name(key, dialect) for dialect in NAMES)
+        is_fraction = isinstance(value, float) and value < 1e9
+        return known or is_fraction or any(common_name(key, dialect) for dialect in NAMES)
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
@@ -329,64 +326,3 @@ def drop_padded(run: LoggedRun) -> None:
     for step, value in longest.items():
         if limit and value < limit and step in run.series.get("truncated", {}):
             run.series["truncated"][step] = 0.0
-
-
-def best_fits(names: list[str]) -> dict[str, list[str]]:
-    """{figure or text: the columns that fit it best by their words}; several fit equally."""
-    ranks: dict[str, dict[str, tuple[int, int]]] = {}
-    for name in names:
-        words = words_of(name)
-        common = common_name("_".join(words), "trl") or "part"
-        kinds, rest = {KIND[word] for word in words if word in KIND} - {""}, sum(word not in KIND for word in words)
-        places = [(i, figure) for i, (figure, needed) in enumerate(FITS) if kinds == {*needed.split()}]
-        if not common.startswith(("held_out", "part")):  # a known name in camelCase
-            places = [(-1, figure) for figure, known in FIGURES.items() if known == common]
-        for place, figure in places:
-            ranks.setdefault(figure, {})[name] = (place, rest)
-    return {figure: [x for x in fits if fits[x] == min(fits.values())] for figure, fits in ranks.items()}
-
-
-def grows(rows: list[dict], name: str) -> bool:
-    """Whether a column's whole numbers rise, or fall, in most rows: a step, unlike that of several samples."""
-    pairs = [*itertools.pairwise(n for row in rows if (n := whole_number(row.get(name))) is not None)]
-    return len(pairs) > 1 and 2 * max(sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)) > len(pairs)
-
-
-def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str, list[str]]:
-    """{figure: columns that fit equally} of a log without a known score or step; {} if it is no log of training.
-
-    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs. Rounds
-    and points are those of games, too: beside such a score stands another figure of training.
-    """
-    known = [columns["step"]] if "step" in columns else [name for name in run.columns if names_step(name)]
-    cells = [(name, cell) for row in run.head for name, cell in row.items() if cell not in (None, "")]
-    typed = any(isinstance(cell, (int, float)) for _, cell in cells)  # so that a text is none by accident
-    texts = {x for x, cell in cells if number_of(cell) is None or (typed and isinstance(cell, str) and "%" not in cell)}
-    texts -= {name for name, cell in cells if TIME.fullmatch(str(cell))}
-    numbers = [name for name in dict(cells) if name in run.columns and name not in {*texts, *columns.values()}]
-    if (known and "score" in run.series) or len(numbers) <= 2 * len(texts):
-        return {}
-    fits = best_fits([name for name in numbers if not common_name(name, run.dialect)])
-    steps, score = fits.pop("step", []), fits.get("reward", [run.name("score")])[0]
-    taken = {*columns, *(figure for figure, name in FIGURES.items() if name in run.series)}
-    fits = {figure: fits[figure] for figure in fits if figure in {*FIGURES, "correct"} - taken}
-    scored = [row for row in run.head if row.get(score) not in (None, "")]
-    for name in dict(cells) if known or steps else ():
-        runs = Counter(str(row.get(name)) for row in scored if {KIND.get(word) for word in words_of(name)} == {"run"})
-        is_one = len(runs) < 2 or min(runs.values()) < 2
-        need(is_one, f"got {path} with {name} {', '.join([*runs][:3])}; expected one run; try an export of one run")
-    named = [name for name in known or steps if grows(scored, name)]
-    steps = named or [name for name in numbers if not {*words_of(name)} & KIND.keys() and grows(scored, name)]
-    figures = {*fits, *run.series} - {"reward", "score", "length"}
-    trains = figures - {"correct", "accuracy", "held_out"}
-    is_vague = {word for word in words_of(score) if KIND.get(word) == "score"} <= VAGUE
-    is_evaluated = re.search(rf"(?<![a-z])({EVALUATION}|results?)(?![a-z])", path.stem.lower())
-    is_named = named and not is_evaluated and (figures or not is_vague)
-    is_log = is_named or (len(steps) == 1 and trains)
-    return (fits if known else {"step": steps} | fits) if is_log else {}
-
-
-def meanings(columns: dict[str, str]) -> str:
-    """What columns were read as, in words."""
-    others = {kind.replace("accuracy", "held-out accuracy"): name for kind, name in columns.items() if name != kind}
-    return "read " + ", ".join(f"{name} as {kind}" for kind, name in others.items())

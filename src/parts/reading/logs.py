@@ -11,21 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
-from parts.reading.dialects import KIND, NAMES, words_of
+from parts.reading.dialects import NAMES
 from parts.reading.log_reading import (
     EVALUATION,
     MOST_STEPS,
     Table,
     common_name,
-    meanings,
     names_step,
     number_of,
-    own_columns,
     run_of,
     run_of_rows,
     short_name,
 )
 from parts.reading.logged_run import LoggedRun
+from parts.reading.own_names import KIND, meanings, own_columns, words_of
 from parts.reading.run_settings import printed_config, verl_settings
 from parts.reading.sample_files import json_object
 
@@ -290,14 +289,14 @@ def json_objects(text: str) -> list[dict]:
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a log as read_named does; if its score or step has no known name, columns count by the words of theirs."""
     run = read_named(paths, columns)
-    fits = own_columns(paths[0], run, columns)
+    fits = own_columns(run)
     guessed = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
     if guessed.keys() & {"reward", "step"}:
-        run = read_named(paths, columns | guessed)
+        run = read_named(paths, guessed | columns)
         run.guessed, run.trainer = guessed, "other" if "reward" in guessed else run.trainer
         run.remarks.append(f"{meanings(guessed)}; if one is wrong, try --columns FIGURE=NAME")
         is_share = "right" in map(KIND.get, words_of(guessed.get("accuracy", "")))
-        if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
+        if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:
             run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
             run.remarks[-1] += f"; {guessed['accuracy']} exceeds 1, so it was read as per cent"
     for figure, names in fits.items():

@@ -160,8 +160,7 @@ def load_run(
         f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT or DPO; expected names such as "
         f"{', '.join(list(NAMES[run.dialect])[:3])}; try diagnose.py --columns "
-        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score"
-        + "".join(f"; {text}" for text in run.remarks if "equally" in text),
+        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import need
-from parts.reading.log_reading import ODD_KEYS, best_fits, meanings
 from parts.reading.logged_run import LoggedRun, is_finite
+from parts.reading.own_names import meanings, sample_columns
 from parts.reading.run_settings import number_or_text
 
 HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # in names of files and folders
@@ -101,21 +101,6 @@ def samples_beside(path: Path, run: LoggedRun, alone: bool, given: str = "") -> 
         names = ", ".join(other.name for other in files[:4])
         run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
     return own_samples(files[0], run, run) if len(files) == 1 else []
-
-
-def sample_columns(rows: list[dict]) -> dict[str, str]:
-    """{name: column} by words, the only other text as completion or prompt; {} if known or without text and score."""
-    names = [name for name in rows[0] if name not in ODD_KEYS] if rows else []
-    texts = [name for name in names if any(isinstance(row.get(name), (str, list)) for row in rows)]
-    fits = {kind: columns[0] for kind, columns in best_fits(names).items() if len(columns) == 1}
-    is_text = {"prompt": True, "completion": True, "reward": False, "step": False}
-    fits = {kind: x for kind, x in fits.items() if is_text.get(kind, x in texts) == (x in texts)}
-    rest = [name for name in texts if name not in fits.values()]
-    missing = [kind for kind in ("completion", "prompt") if kind not in fits]
-    fits |= {missing[0]: rest[0]} if missing and len(rest) == 1 else {}
-    columns = {kind: fits.get(kind.replace("score", "reward")) for kind in (*SAMPLE_NAMES, "gold")}
-    is_known = {"completion", "score"} <= {*names} or not (columns["completion"] and columns["score"])
-    return {} if is_known else {kind: column for kind, column in columns.items() if column}
 
 
 def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) -> list[dict]:

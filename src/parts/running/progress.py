@@ -33,7 +33,7 @@ from parts.networks.models import Models
 from parts.rewards.rewards import known_scores
 from parts.running.checkpoints import TrainState, export, save_checkpoint
 from parts.running.output_folder import WRITTEN, make_folder, write_settings, write_text
-from parts.running.pictures import SAMPLE_KEYS, plot_curves, token_figures
+from parts.running.pictures import SAMPLE_KEYS, plot_curves
 from parts.running.run_check import BROKEN, check_stop_when, is_broken, say_stopped
 from parts.running.run_end import EXAMPLES, report, run_summary
 from parts.sampling.sampling import restore_rng, rng_state
@@ -61,15 +61,6 @@ def rollout_metrics(samples: list[dict], lengths: list[int], timer: dict) -> dic
     metrics["rollout/length_mean"] = statistics.fmean(lengths)
     metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in samples)
     return metrics | {"rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9)}
-
-
-def note_advantages(samples: list[dict], batch: dict) -> None:
-    """Give the samples that may be logged the advantages [B, T] of their response tokens, where the batch has any."""
-    if "advantages" not in batch:
-        return
-    first = batch["advantages"].shape[1] - max(len(s["response_ids"]) for s in samples)  # column of the responses
-    for sample, values in zip(samples, batch["advantages"][:LOGGED, first:].tolist(), strict=False):
-        sample["advantages"] = values[: len(sample["response_ids"])]
 
 
 def forget_after(path: Path, step: int) -> None:
@@ -145,11 +136,10 @@ def open_tracker(name: str, config: BaseConfig, start: int):
 class RunLog:
     """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
 
-    A resumed run goes on from step `start`, -1 for a new one; with a tokenizer, samples get figures of their tokens.
+    A resumed run goes on from step `start`, -1 for a new one.
     """
 
-    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
-        self.tokenizer = tokenizer
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
         self.trackers, self.bar, self.cause = [], None, ""
         if not self.active:
@@ -215,7 +205,6 @@ class RunLog:
                 columns = s.get("columns", {}).items()  # gold answers; long texts are in the data
                 kept = {k: v for k, v in columns if isinstance(v, (str, int, float)) and len(str(v)) <= COLUMN_LENGTH}
                 entry |= {"columns": kept} if kept else {}
-                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
                 entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
 
@@ -256,8 +245,7 @@ def begin_run(config: BaseConfig, models: Models, optimizer, scaler, state: Trai
     """Make the output folder and the log, once all else is known to be in order."""
     check_stop_when(config.stop_when)
     make_folder(config)
-    tokenizer = models.tokenizer if config.sample_tokens else None
-    log = RunLog(config, state.step or -1, config.steps, config.report_to, tokenizer)
+    log = RunLog(config, state.step or -1, config.steps, config.report_to)
     write_settings(config)
     save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
     return Progress(config, models, state, started, log, save)

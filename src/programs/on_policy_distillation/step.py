@@ -12,7 +12,7 @@ from parts.networks.batches import collate, masked_mean
 from parts.networks.forward import pieces_of_batch, predicting_states, token_logprobs
 from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
-from parts.running.progress import note_advantages, rollout_metrics, sampling_advice, update_advice
+from parts.running.progress import rollout_metrics, sampling_advice, update_advice
 from parts.sampling.rollouts import batch_rows, collect
 from programs.on_policy_distillation.models import ask_server, pieces_of, server_tensors, teacher_figures
 from programs.on_policy_distillation.objective import COMPARED, TOKEN_FIGURES, distillation_advantages, token_gradients
@@ -30,7 +30,6 @@ def train_step(config: Config, models, engine, reward, rows: list[dict], optimiz
     begin = time.perf_counter()
     with room_for("in the update", update_advice(config)):
         batch = make_experience(config, models, samples, config.kl_coef)
-        note_advantages(samples, batch)
         metrics = batch_metrics(config, batch, samples, timer)
         stop_before_update()
         measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)

@@ -27,7 +27,7 @@ from parts.networks.forward import pieces_of_batch, predicting_states, token_log
 from parts.networks.models import Models, as_reference, autocast, widest_float
 from parts.rewards.rewards import is_scored
 from parts.running.checkpoints import TrainState
-from parts.running.progress import note_advantages, sampling_advice, update_advice
+from parts.running.progress import sampling_advice, update_advice
 from programs.ppo_train.rollout import Sampler, sample_metrics
 from programs.ppo_train.settings import Config
 
@@ -52,7 +52,6 @@ def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scal
     begin = time.perf_counter()
     with room_for("in the update", update_advice(config)):
         batch = make_experience(config, models, samples, state.kl_coef)
-        note_advantages(samples, batch)
         metrics = sample_metrics(config, batch, drawn, timer)
         stop_before_update()
         measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)

@@ -3,7 +3,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26", "pyarrow", "pyyaml"]
 # ///
-"""Make one HTML page of a run, or of several side by side: outcome, curves, samples, settings, time.
+"""Make one HTML page of a run, or of several side by side: outcome, curves, samples, settings.
 
 A RUN is what diagnose.py reads (a run's folder, metrics.jsonl, TRL's trainer_state.json, verl's console output or file
 log), or a folder or results.json of evaluation.py. The page is one file and needs no network: mail it or
@@ -14,7 +14,6 @@ open it from disk.
     curves       of all runs, overlaid: hover, zoom, smoothing, log scale; seeds of one setting as a band
     samples      a table with filters; a group's completions side by side; held-out prompts before and after; turns
     settings     those that differ, versions, the command to repeat a run
-    time         where a step's seconds go, tokens per second, memory where it is logged
     evaluations  tables with intervals, and the paired test against the first one
 
 Runs that differ only in their seed are one setting. The page names non-finite values, torn lines and missing steps of a

@@ -1,5 +1,5 @@
 // The curves, which plotly draws.
-const curves = {data: null, hidden: new Set(), smooth: 0, log: false, bands: true, words: "", charts: [], range: null};
+const curves = {data: null, hidden: new Set(), smooth: 0, log: false, bands: true, charts: [], range: null};
 
 // Exponential moving average, each value divided by the weight that it stands for.
 function smoothed(values, weight) {
@@ -151,28 +151,13 @@ function runChoice(run, i) {
   return el("label", {}, box, runDot(i), shown(run.name));
 }
 
-function onlyMetrics(words, groups) {
-  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-  for (const chart of curves.charts) {
-    const text = (chart.metric.name + " " + chart.metric.series.map(s => s.as).join(" ")).toLowerCase();
-    chart.box.hidden = !wanted.every(word => text.includes(word));
-  }
-  for (const group of groups) {
-    const left = [...group.querySelectorAll("figure")].some(box => !box.hidden);
-    group.hidden = !left;
-    if (wanted.length && left) group.open = true;
-  }
-}
-
-function controls(groups) {
+function controls() {
   const runs = curves.data.runs, several = new Set(runs.map(run => run.setting)).size < runs.length;
   const check = (text, key) => el("label", {}, el("input", {type: "checkbox", id: "curves-" + key, checked: curves[key],
     onchange: event => { curves[key] = event.target.checked; redraw(); }}), text);
   const smooth = el("input", {type: "range", id: "curves-smooth", min: "0", max: "0.98", step: "0.02", value: "0",
     oninput: event => { curves.smooth = Number(event.target.value); redraw(); }});
-  const words = el("input", {type: "search", id: "curves-words", placeholder: "such as kl or time",
-    oninput: event => onlyMetrics(event.target.value, groups)});
-  return el("div", {class: "controls"}, el("label", {}, "metrics", words), el("label", {}, "smoothing", smooth),
+  return el("div", {class: "controls"}, el("label", {}, "smoothing", smooth),
     check("log scale", "log"), several ? check("seeds of a setting as a band", "bands") : null,
     ...(runs.length > 1 ? runs.map(runChoice) : []),
     el("span", {class: "small soft"},
@@ -188,7 +173,7 @@ async function startCurves() {
   library.textContent = await unpackText("plot-library");
   document.head.append(library);
   const groups = curves.data.groups.map((group, i) => groupBox(group, i === 0));
-  place.append(controls(groups), ...groups);
+  place.append(controls(), ...groups);
   place.style.minHeight = 0; // which kept the place of the charts
-  whenTheme.push(redraw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 }

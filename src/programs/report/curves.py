@@ -10,7 +10,7 @@ from parts.reading.log_reading import common_name
 from parts.reading.logged_run import LoggedRun
 from programs.report.sources import Source
 
-GLOSSARY = file_text("glossary.json")  # tools/make_glossary.py writes it
+GLOSSARY = file_text("../../../references/metrics.md")
 LOOK_FIRST = "Look first"
 # what to look at first, as references/metrics.md has it
 FIRST = (
@@ -20,7 +20,7 @@ FIRST = (
 OTHER = "Other metrics of the log"
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
 PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
-LOGGED = ("save_every", "eval_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps")
+LOGGED = ("save_every", "eval_every", "sample_every", "keep_checkpoints", "logging_steps")
 OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
@@ -35,6 +35,17 @@ def our_name(key: str, dialect: str) -> str:
     if common and common.startswith("part:"):
         return f"reward/{common[5:]}"
     return next((ours for ours, name in OURS.items() if name == common), key) if common else key
+
+
+def read_glossary(text: str) -> dict[str, dict]:
+    """{metric: {group, meaning, healthy, warning}} of the tables in references/metrics.md."""
+    entries = {}
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        group = section.partition("\n")[0]
+        for key, cells in re.findall(r"^\| `([^`]+)` \| (.*) \|$", section, re.MULTILINE):
+            meaning, healthy, warning = (re.sub(r"[`*]", "", cell).removesuffix("–") for cell in cells.split(" | ")[:3])
+            entries[key] = {"group": group, "meaning": meaning, "healthy": healthy, "warning": warning}
+    return entries
 
 
 def explained(key: str, glossary: dict[str, dict]) -> dict:
@@ -85,7 +96,7 @@ def settings_numbers(sources: list[Source]) -> list[int]:
 
 def curves_of(sources: list[Source]) -> dict:
     """What the page's script draws: runs, and metrics with their series."""
-    glossary, runs, metrics = json.loads(GLOSSARY), [], {}
+    glossary, runs, metrics = read_glossary(GLOSSARY), [], {}
     for i, (source, setting) in enumerate(zip(sources, settings_numbers(sources), strict=True)):
         series = series_of(source.run)
         evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}

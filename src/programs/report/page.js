@@ -1,4 +1,4 @@
-// The page: elements, text shown as text, unpacking, themes, renewal; starts curves and samples.
+// The page: elements, text shown as text, unpacking; starts curves and samples.
 const pageNonce = document.currentScript.nonce;
 const byId = id => document.getElementById(id);
 
@@ -67,20 +67,6 @@ function color(name) {
 const runColor = i => color("--run" + i % 8);
 // A dot in a run's colour.
 const runDot = i => el("i", {class: "dot", style: `background: var(--run${i % 8})`});
-const whenTheme = [];
-
-function themes() {
-  const button = byId("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
-  const tell = () => whenTheme.forEach(call => call());
-  button.hidden = false;
-  dark.addEventListener("change", tell);
-  button.addEventListener("click", () => {
-    const now = document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
-    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
-    tell();
-  });
-}
-
 function failed(place, error) {
   place.replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
   console.error(error);
@@ -96,6 +82,5 @@ function whenNear(place, run) {
   watcher.observe(place);
 }
 
-themes();
 startCurves().catch(error => failed(byId("plots"), error));
 startSamples();

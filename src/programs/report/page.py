@@ -28,13 +28,6 @@ def text_as_seen(value):
     return value.translate({ord(c): f"⟦U+{ord(c):04X}⟧" for c in unseen})
 
 
-def plot_library() -> bytes:
-    """Plotly's script as it stands in the page."""
-    from plotly.offline import get_plotlyjs
-
-    return packed([get_plotlyjs().encode()])
-
-
 def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     """The settings that not all runs share, with each run's value; what one lacks, or only writes logs, is last."""
     configs = [source.run.config for source in sources]
@@ -52,17 +45,17 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
         max_mb: what the page may be large; samples are thinned for it.
     """
     from jinja2 import Environment, StrictUndefined
+    from plotly.offline import get_plotlyjs
 
     now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
     curve_data, tables = packed_json(curves_of(runs)), evaluation_tables(evaluations)
-    library = plot_library() if runs else b""
+    library = packed([get_plotlyjs().encode()]) if runs else b""
     ordered = runs + evaluations  # colours of the samples are those of the runs
     sample_data, kept = packed_samples(ordered, 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000)
     more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
-    of_runs = ("runs", "curves", "time", "settings")
-    contents = dict.fromkeys(of_runs, runs) | {"evaluations": tables, "samples": kept}
-    order = ("runs", "evaluations", "curves", "samples", "time", "settings")
+    contents = dict.fromkeys(("runs", "curves", "settings"), runs) | {"evaluations": tables, "samples": kept}
+    order = ("runs", "evaluations", "curves", "samples", "settings")
     sections = [name for name in order if contents[name]]
     # all that is put in is escaped, and unseen characters are shown
     page = Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen).from_string(TEMPLATE)

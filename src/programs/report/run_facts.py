@@ -3,32 +3,22 @@
 import datetime
 import itertools
 import math
-import re
 import shlex
-import statistics
 from pathlib import Path
 
 from parts.evaluating.paired_tests import wilson_interval
-from parts.reading.logged_run import LoggedRun, as_number, ends
+from parts.reading.logged_run import LoggedRun, as_number
 from parts.reading.run_folder import json_beside
 from programs.report.sources import Source
 
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
-PHASES = {  # of a step, by whose log it is; the names of those that do not hold one another
-    "ours": r"time/(rollout|reward|update|teacher)$",
-    "trl": r"step_time$",
-    "verl": r"timing_s/(gen|reward|old_log_prob|ref|values|adv|update_\w+|testing|save_checkpoint)$",
-}
 ABOUT = (
     ("model", ("model", "actor_rollout_ref.model.path")),
     ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
     ("data", ("data", "data.train_files")),
 )
 SPANS = ((86400, "days"), (3600, "hours"), (60, "minutes"))
-WHOLE = ("time/step", "timing_s/step")
-SPEED = r"rollout/tokens_per_s$|perf/throughput$"
-MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
 
 
 def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
@@ -102,31 +92,6 @@ def spent(run: LoggedRun, folder: Path) -> dict:
     return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
 
 
-def time_of(run: LoggedRun) -> dict:
-    """Medians of a step's phases, tokens per second, and memory; empty lists without them."""
-
-    def medians(pattern: str) -> list[dict]:
-        """Medians over the first and the last stretch of the run."""
-        keys = [key for key, points in run.columns.items() if points and re.match(pattern, key)]
-        spans = [(key, ends([value for _, value in points_of(run, key)])) for key in keys]
-        return [{"name": key, "first": first, "last": last} for key, (first, last) in spans]
-
-    phases = sorted(medians(PHASES[run.dialect]), key=lambda phase: -phase["last"])
-    whole = next((ends([value for _, value in points_of(run, key)])[1] for key in WHOLE if run.columns.get(key)), 0.0)
-    seconds = max(whole, sum(phase["last"] for phase in phases)) or 1.0
-    rows = [phase | {"name": phase["name"].rpartition("/")[2], "share": phase["last"] / seconds} for phase in phases]
-    memory = [thirds_of(run, key) for key, points in run.columns.items() if points and re.match(MEMORY, key)]
-    return {"phases": rows, "others": medians(SPEED), "memory": memory}
-
-
-def thirds_of(run: LoggedRun, key: str) -> dict:
-    """Medians of a metric over the first and the last third of the run, and by how much it grew between them."""
-    values = [value for _, value in points_of(run, key)]
-    size = max(1, len(values) // 3)
-    first, last = statistics.median(values[:size]), statistics.median(values[-size:])
-    return {"name": key, "first": first, "last": last, "grown": last / first - 1 if first > 0 else None}
-
-
 def to_repeat(run: LoggedRun, folder: Path) -> str:
     """The command line that repeats a run; "" where the log does not have its settings."""
     if run.trainer == "one_page" and run.config:
@@ -165,6 +130,5 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "remarks": [*dict.fromkeys(source.remarks), *broken],
         "versions": json_beside(folder, "versions.json"),
         "command": to_repeat(run, folder),
-        "time": time_of(run),
         "settings": run.config,
     }

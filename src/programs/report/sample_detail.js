@@ -1,4 +1,4 @@
-// A sample with its group, conversations, tokens, and before beside after.
+// A sample with its group, conversations, and before beside after.
 function turn(message) {
   const of = message && typeof message === "object" ? message : {content: message};
   const role = plain(of.role || "text"), known = ["assistant", "tool", "system"].includes(role) ? role : "";
@@ -11,71 +11,8 @@ function turn(message) {
   return box;
 }
 
-// What a colour says of a token: its log-prob, from 0 (none) to -5 (full), or its advantage by sign and size.
-const COLOURS = {logprobs: "log-prob", advantages: "advantage"};
-const HINTS = {logprobs: "the redder, the less likely the sampler found the token",
-  advantages: "green: made likelier, red: made less likely"};
-let colouredBy = "";
-
-const areNumbers = (values, tokens) =>
-  Array.isArray(values) && Array.isArray(tokens) && values.length === tokens.length && values.length > 0;
-
-// The tokens of a sample as [text, their numbers]: those that share a character stand together, what is sampled
-// behind the shown text is its end.
-function tokensOf(others, texts) {
-  if (Array.isArray(others.tokens)) return [others.tokens.map((token, i) => [plain(token), [i]])];
-  const lengths = others.token_lengths;
-  let next = 0;
-  return texts.map((text, place) => {
-    const letters = Array.from(text), found = [];
-    let at = 0, waiting = [];
-    while (next < lengths.length && (at < letters.length || place === texts.length - 1)) {
-      waiting.push(next);
-      const length = Math.max(0, Number(lengths[next++]) || 0);
-      if (!length || at >= letters.length) continue;
-      found.push([letters.slice(at, at + length).join(""), waiting]);
-      [at, waiting] = [at + length, []];
-    }
-    if (at < letters.length) found.push([letters.slice(at).join(""), []]);
-    if (waiting.length) found.push(["∎", waiting]);
-    return found;
-  });
-}
-
-function tokenText(tokens, values, name) {
-  const most = name === "logprobs" ? 5 : Math.max(1e-9, ...values.map(v => Math.abs(Number(v) || 0)));
-  return tokens.map(([text, numbers]) => {
-    const own = numbers.map(i => Number(values[i]) || 0);
-    const value = own.reduce((a, b) => Math.abs(b) > Math.abs(a) ? b : a, 0);
-    const title = numbers.length ? `${COLOURS[name]} ${own.map(figure).join(", ")}` : "";
-    const share = Math.round(60 * Math.min(1, Math.abs(value) / most));
-    const part = el("span", {title}, text === "∎" ? el("span", {class: "soft"}, "∎") : shown(text));
-    if (share) part.style.background =
-      `color-mix(in srgb, var(${name === "logprobs" || value < 0 ? "--bad" : "--good"}) ${share}%, transparent)`;
-    return part;
-  });
-}
-
-// Which colours a sample's tokens can have.
-const coloursOf = others => Object.keys(COLOURS)
-  .filter(name => areNumbers(others[name], others.tokens) || areNumbers(others[name], others.token_lengths));
-
-function colouredText(row, name) {
-  const others = row[OTHERS], values = others[name], box = el("pre", {class: "tokens"});
-  const pieces = Array.isArray(others.pieces) ? others.pieces : [{sampled: true, text: plain(row[COMPLETION])}];
-  const said = pieces.filter(piece => piece && piece.sampled).map(piece => plain(piece.text));
-  const tokens = tokensOf(others, said);
-  if (Array.isArray(others.tokens)) box.append(...tokenText(tokens[0], values, name));
-  else for (const piece of pieces) {
-    if (piece && piece.sampled) box.append(...tokenText(tokens.shift(), values, name));
-    else box.append(el("span", {class: "soft"}, shown(plain(piece && piece.text))));
-  }
-  return box;
-}
-
 function saidBy(row) {
   const {messages, pieces} = row[OTHERS], box = el("div", {});
-  if (coloursOf(row[OTHERS]).includes(colouredBy)) return el("div", {}, colouredText(row, colouredBy));
   if (Array.isArray(messages)) box.append(...messages.map(turn));
   else if (Array.isArray(row[COMPLETION])) box.append(...row[COMPLETION].map(turn));
   else if (!Array.isArray(pieces)) box.append(el("pre", {}, shown(plain(row[COMPLETION]))));
@@ -88,19 +25,7 @@ function saidBy(row) {
   return box;
 }
 
-// Buttons that colour the tokens of the shown samples, where their log has figures of tokens.
-function colourChoice(group, again) {
-  const known = [...new Set(group.flatMap(i => coloursOf(samples.rows[i][OTHERS])))];
-  if (!known.length) return null;
-  const button = (name, text) => el("button", {type: "button", "aria-pressed": String(colouredBy === name),
-    onclick: () => { colouredBy = name; again(); }}, text);
-  if (!known.includes(colouredBy)) colouredBy = "";
-  return el("div", {class: "controls", id: "colours"}, "tokens by", button("", "none"),
-    ...known.map(name => button(name, COLOURS[name])),
-    colouredBy ? el("span", {class: "small soft"}, HINTS[colouredBy]) : null);
-}
-
-const SHOWN_APART = new Set(["messages", "pieces", "tokens", "token_lengths", "logprobs", "advantages", "advantage"]);
+const SHOWN_APART = new Set(["messages", "pieces", "advantage"]);
 
 function sampleCard(row, mean, chosen) {
   const others = row[OTHERS], said = [];
@@ -130,15 +55,11 @@ function showDetail(place, index) {
   const mean = group.length > 1 && scores.length ? scores.reduce((a, b) => a + b) / scores.length : null;
   const prompt = samples.prompts[row[PROMPT]];
   const asked = Array.isArray(prompt) ? prompt.map(turn) : [el("pre", {}, shown(plain(prompt)))];
-  const choice = colourChoice(group, () => showDetail(place, index));
   const cards = group.map(i => sampleCard(samples.rows[i], mean, i === index));
   const where = `${samples.names[row[RUN]]} · ${row[KIND]}${row[STEP] === null ? "" : ` · step ${row[STEP]}`}`;
   const title = group.length > 1 ? `${group.length} logged completions of this prompt` : "its completion";
-  const pressed = document.activeElement && place.contains(document.activeElement) &&
-    document.activeElement.textContent;
-  place.replaceChildren(...[el("h3", {}, shown(where)), ...asked, el("h4", {}, title), choice,
-    el("div", {class: "side"}, ...cards)].filter(Boolean));
-  [...place.querySelectorAll("#colours button")].find(button => button.textContent === pressed)?.focus();
+  place.replaceChildren(el("h3", {}, shown(where)), ...asked, el("h4", {}, title),
+    el("div", {class: "side"}, ...cards));
   const chosen = place.querySelector(".chosen");
   if (chosen) chosen.parentNode.scrollLeft = chosen.offsetLeft - chosen.parentNode.offsetLeft;
 }

@@ -9,9 +9,9 @@ from parts.reading.logged_run import as_number, is_finite
 from programs.report.sources import Source
 
 LONGEST = 100_000  # characters of a text that the page holds
-DIGITS = 26  # of a float in JSON, with what stands between two of them
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
+OF_TOKENS = ("tokens", "token_lengths", "logprobs", "advantages")  # figures of single tokens in former logs
 PROBED = 500  # rows that tell how well all of them compress
 GZIP = 16 + zlib.MAX_WBITS
 
@@ -20,8 +20,6 @@ def cut_text(value):
     """A value whose long text is cut, with a word about it."""
     if isinstance(value, str):
         return value if len(value) <= LONGEST else f"{value[:LONGEST]}… [{len(value) - LONGEST} more characters]"
-    if isinstance(value, list) and len(value) < LONGEST // DIGITS and {*map(type, value)} <= {int, float}:
-        return value  # figures of tokens, the most of a large log
     text = json.dumps(value, ensure_ascii=False, default=str)
     return value if len(text) <= LONGEST else f"{text[:LONGEST]}… [{len(text) - LONGEST} more characters]"
 
@@ -39,7 +37,8 @@ def sample_row(run: int, row: dict) -> list:
     rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
     score = row["score"] if "score" in row else next(iter(rewards.values()), None)  # evaluation.py gives metrics only
     kind = row.get("kind", row.get("task", "train"))
-    others = {k: cut_text(v) for k, v in row.items() if k not in (*NAMED, *OF_EVALUATIONS) and v is not None}
+    apart = (*NAMED, *OF_EVALUATIONS, *OF_TOKENS)
+    others = {k: cut_text(v) for k, v in row.items() if k not in apart and v is not None}
     step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
     text = row.get("completion")
     return [
