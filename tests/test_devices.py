@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.messages import UserError, say_once
-from parts.foundation.processes import note_long_step, start_processes
+from parts.foundation.processes import start_processes
 from parts.networks.cache_probe import groups_gap, load_sampler
 from parts.networks.faster_layers import foldable_layers
 from parts.networks.key_cache import wide_product
@@ -154,16 +154,6 @@ def test_a_step_left_before_its_update_is_done_again_exactly(tmp_path):
     assert logs[0] == logs[1]
     weights = [load_file(tmp_path / name / "final" / "model.safetensors") for name in ("whole", "parts")]
     assert all(torch.equal(x, weights[1][name]) for name, x in weights[0].items())
-
-
-def test_a_step_longer_than_torchruns_patience_is_said(monkeypatch, capsys):
-    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    assert not note_long_step(45)
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert not note_long_step(29) and note_long_step(45)
-    assert "a step takes 45 s" in (said := capsys.readouterr().err) and "--shutdown_timeout 90" in said
-    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "120")
-    assert not note_long_step(45)
 
 
 # ------------------------------------------------------------------------------------------------ precision

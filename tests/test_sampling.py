@@ -250,10 +250,3 @@ def test_a_cache_that_holes_disturb_is_not_gone_on_with(engines, monkeypatch):
 
     monkeypatch.setattr(key_cache.KeptTexts, "cache_of", faulty)
     assert not HFEngine(engine.config, engine.models).decoding.plain
-
-
-@pytest.mark.parametrize("given", [{"rollout_engine": "vllm"}, {"environment": "e.py:E"}])
-def test_early_scores_of_groups_are_refused_where_all_wait(given):
-    with pytest.raises(UserError, match=r"got --score_while_sampling groups with --\w+.*; expected never, or samples"):
-        check_trainer(Config(score_while_sampling="groups", algorithm="grpo", **given))
-    check_trainer(Config(score_while_sampling="samples", algorithm="grpo", **given))

@@ -117,7 +117,6 @@ class TrainerSettings(RunSettings):
 
 
 @in_order(
-    score_while_sampling="reward_retries",
     max_prompt_tokens="steps",
     rollout_engine="temperature",
     norm_length="check_sync",
@@ -134,12 +133,6 @@ class TrainerSettings(RunSettings):
 class RolloutSettings(TrainerSettings):
     """What trainers with this bundle's step have."""
 
-    # model and data
-    score_while_sampling: str = setting(
-        "samples",
-        "score while others are still sampled; samples: rewards that score each one alone; groups: all, group by group",
-        ["never", "samples", "groups"],
-    )
     # rollout
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
@@ -198,7 +191,7 @@ class RolloutSettings(TrainerSettings):
 
 
 @in_order(
-    environment="score_while_sampling",
+    environment="reward_retries",
     batch_size="steps",
     algorithm="check_sync",
     ppo_epochs="norm_length",
@@ -250,12 +243,6 @@ class PolicySettings(RolloutSettings, ConversationSettings):
     mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then groups of equal score fill the batch")
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: prompts with a running pass rate (full marks from the first reward) outside are drawn one time in "
-        "ten",
-        several=True,
-    )
     max_oversampling: float = setting(
         1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
     )
