@@ -256,13 +256,10 @@ def test_the_base_is_bitwise_the_same_after_sampling(precision, fails):
     before = {name: (p.data_ptr(), p.detach().clone()) for name, p in policy.named_parameters()}
     inside = {}
 
-    def tell(_):
+    with contextlib.suppress(InterruptedError), engine.ready():
         inside.update((name, p.detach().clone()) for name, p in policy.named_parameters())
         if fails:
             raise InterruptedError
-
-    with contextlib.suppress(InterruptedError):
-        engine.generate(PROMPTS, np.full((8, 12), 0.5), tell)
     for name, p in policy.named_parameters():
         place, value = before[name]
         assert p.data_ptr() == place and torch.equal(p, value), name

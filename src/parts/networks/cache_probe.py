@@ -214,7 +214,7 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         measured = next((able for able in candidates if holds(functools.partial(gap, decoding=able), limit)), None)
         if measured and measured.pads and measured.leaving:
             plain = holds(lambda: turns_gap(read, step, one, text, pad_id, device), limit)
-            can_group = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            can_group = plain and length_that_shares(policy) == math.inf
             groups = can_group and holds(lambda: groups_gap(config, models, size), worst)
             measured = replace(measured, plain=plain, groups=groups)
     need(

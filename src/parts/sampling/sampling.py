@@ -108,7 +108,7 @@ class HFEngine:
     def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
         """(states [B, H] after the prompts, mask [B, T], cache); equal ones are read, with `groups` held once."""
         once = prompts
-        if self.config.reuse_prefill and self.decoding.leaving:
+        if self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
         states, mask, cache = self.read_on(once)
         if len(once) < len(prompts):
@@ -231,7 +231,7 @@ class TurnSampler:
 
 def turn_sampler(engine) -> Callable:
     """`(prompts, noise, numbers) -> completions` of an engine, for the turns of the conversations of one batch."""
-    if isinstance(engine, HFEngine) and engine.decoding.plain and engine.config.reuse_prefill:
+    if isinstance(engine, HFEngine) and engine.decoding.plain:
         return TurnSampler(engine).generate
     return lambda prompts, noise, numbers: engine.generate(prompts, noise)
 

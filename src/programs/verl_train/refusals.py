@@ -46,7 +46,6 @@ FIXED = {
 IDLE_IN_VERL = {
     "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
     "rollout_batch_size": "the rollout engine forms its own batches",
-    "reuse_prefill": "the rollout engine has a prefix cache of its own",
     "decode_graphs": "the rollout engine has graphs of its own",
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",
