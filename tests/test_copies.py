@@ -72,6 +72,7 @@ def test_every_script_is_copied():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_copy_works_alone(name, inputs, tmp_path):
     flags, expected = COMMANDS[name]
+    (tmp_path / "data_loader.py").write_text("raise SystemExit('somebody else wrote this')\n")
     copy = shutil.copy(SCRIPTS / f"{name}.py", tmp_path)
     done = run_script(tmp_path / copy, *(f.format(**inputs) for f in flags), cwd=tmp_path, fresh=name in WITHOUT_TORCH)
     assert done.returncode == (name in ("diagnose", "reward_preflight")), done.stderr  # a finding is exit code 1

@@ -3,7 +3,7 @@
 from parts.data.chat import as_turns, chat_ids, check_template, joined_text, template_settings
 from parts.data.held_out import hold_out, mark_trained
 from parts.data.rows import placed_rows, prompt_of
-from parts.foundation.bundle import held_out_source, sibling, sibling_path
+from parts.foundation.bundle import has_sibling, held_out_source, sibling
 from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import np
 from parts.foundation.settings import BaseConfig
@@ -55,7 +55,7 @@ def prompt_row(row: dict, column: str, where: str) -> dict:
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]:
     """Warn of odd prompts and answers as data_loader.py does, see its `warn_unread`; nothing without that script."""
-    return sibling("data_loader").warn_unread(source, asked) if sibling_path("data_loader") else {}
+    return sibling("data_loader").warn_unread(source, asked) if has_sibling("data_loader") else {}
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:

@@ -30,6 +30,12 @@ def sibling_path(name: str) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+def has_sibling(name: str) -> bool:
+    """Whether `sibling` finds this bundle's script; beside a copy may be a file of that name by somebody else."""
+    path = sibling_path(name)
+    return bool(path) and f"# Built from src/programs/{name}" in path.read_text(encoding="utf-8", errors="ignore")[:200]
+
+
 @functools.cache
 def sibling(name: str):
     """Load the script of `sibling_path` when it is first needed."""

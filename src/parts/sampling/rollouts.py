@@ -10,18 +10,13 @@ from parts.rewards.rewards import Reward
 from parts.rewards.user_code import visible_text
 
 
-def epoch_order(config: BaseConfig, epoch: int, count: int) -> list[int]:
-    """The order of `count` prompts in one pass over the data."""
-    return np.random.default_rng([config.seed, 1, epoch]).permutation(count).tolist()
-
-
 def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
     picked = []
     for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
         if not picked or index == 0:
-            order = epoch_order(config, epoch, len(rows))
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows)).tolist()
         picked.append(rows[order[index]])
     return picked
 
