@@ -14,6 +14,8 @@ WITHOUT_TORCH = (
     *("create_reward_template", "data_loader", "diagnose", "generate_dockerfile", "math_grader", "report"),
     *("reward_preflight", "sandbox", "verl_train"),
 )
+READ_DATA = {"evaluation", "grpo_train", "on_policy_distillation", "ppo_train", "reward_preflight", "verl_train"}
+READ_DATA |= {"warm_start"}  # their warnings about data come from data_loader.py
 COMMANDS = {  # script: (flags, what it says or the file that it leaves)
     "create_reward_template": (["--task=custom", "--rule=equals:answer", "--output=reward.py"], "reward.py"),
     "data_loader": (["{rows}", "--out=clean.jsonl"], "clean.jsonl"),
@@ -78,6 +80,7 @@ def test_a_copy_works_alone(name, inputs, tmp_path):
     assert done.returncode == (name in ("diagnose", "reward_preflight")), done.stderr  # a finding is exit code 1
     assert (tmp_path / expected).exists() or expected in done.stdout
     assert "Traceback" not in done.stderr
+    assert done.stderr.count("FILE --validate") == (name in READ_DATA), done.stderr
 
 
 @pytest.mark.parametrize("name", NEED_THE_BUNDLE)

@@ -385,6 +385,16 @@ def test_files_and_versions_that_changed_are_told_on_resume(tmp_path, capsys, mo
     assert said.startswith(told.format(changed)) and said.count("got --resume") == bool(told)
 
 
+def test_a_setting_of_an_older_version_that_no_longer_acts_is_told_on_resume(tmp_path, capsys):
+    (tmp_path / "final").mkdir()
+    ppo = load_script("ppo_train")
+    config = ppo.Config(output_dir=str(tmp_path), resume=True)
+    for old, told in (({"keep_between": ["0.1", "0.9"]}, True), ({"keep_between": []}, False)):
+        (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config) | old))
+        assert ppo.check_folder(config)
+        assert ("settings keep_between ['0.1', '0.9'] have no effect any more" in capsys.readouterr().err) is told
+
+
 def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys):
     """By hand: half of the way, and (1 + cos 45 degrees) / 2."""
     (tmp_path / "checkpoints" / "step-000025").mkdir(parents=True)
@@ -460,6 +470,7 @@ BAD_INPUT = {
     "flag unknown": (["--batchsize=", "8"], ["--batchsize", "try --batch_size"]),
     "flag without a number": (["--steps=", "many"], ["--steps", "many"]),
     "steps 0": (["--steps=", "0"], ["got steps 0", "expected"]),
+    "temperature 0": (["--temperature=", "0"], ["got temperature 0", "expected"]),
     "minibatches": (["--minibatches=", "3"], ["group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"]),
     "4 bit merged": (["--load_in_4bit=", "true", "--lora_rank=4", "--merge_lora"], ["got --merge_lora", "try merging"]),
     "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),

@@ -4,7 +4,7 @@ from parts.data.chat import as_turns, chat_ids, check_template, joined_text, tem
 from parts.data.held_out import hold_out, mark_trained
 from parts.data.rows import placed_rows, prompt_of
 from parts.foundation.bundle import has_sibling, held_out_source, sibling
-from parts.foundation.messages import UserError, need, say
+from parts.foundation.messages import UserError, need, say, say_once
 from parts.foundation.processes import np
 from parts.foundation.settings import BaseConfig
 
@@ -53,9 +53,24 @@ def prompt_row(row: dict, column: str, where: str) -> dict:
     return {"prompt": prompt_of(row, column, where), "columns": columns}
 
 
+def ask_data_loader(function: str, *given) -> dict[str, int]:
+    """Call a function of this bundle's data_loader.py, which warns of odd prompts and answers; say so if it cannot."""
+    try:
+        checks = getattr(sibling("data_loader"), function) if has_sibling("data_loader") else None
+    except Exception:  # an older copy, or an edited one
+        checks = None
+    if checks:
+        return checks(*given)
+    say_once(
+        "note: the data's questions and answers are not checked, as this version's data_loader.py is not beside this "
+        "script; try `python scripts/data_loader.py FILE --validate` in the bundle"
+    )
+    return {}
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]:
-    """Warn of odd prompts and answers as data_loader.py does, see its `warn_unread`; nothing without that script."""
-    return sibling("data_loader").warn_unread(source, asked) if has_sibling("data_loader") else {}
+    """Warn of odd prompts and answers, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
+    return ask_data_loader("warn_unread", source, asked)
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:

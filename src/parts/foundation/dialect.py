@@ -67,7 +67,7 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "group_size", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parts.data.held_out import drawn_tasks, task_of
-from parts.data.prompts import RESERVED, warn_unread
+from parts.data.prompts import RESERVED, ask_data_loader, warn_unread
 from parts.data.rows import is_hub_id, placed_rows, read_rows
-from parts.foundation.bundle import EMBEDDED_EVAL, has_sibling, sibling
+from parts.foundation.bundle import EMBEDDED_EVAL, sibling
 from parts.foundation.messages import UserError, need, say
 
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
@@ -71,8 +71,7 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
             {name: row[name] for name in row if name not in unused}
             for row, (unused, _) in zip(rows, asked, strict=True)
         ]
-        if has_sibling("data_loader"):
-            sibling("data_loader").warn_odd_answers(task.source, read, [prompt for _, prompt in asked])
+        ask_data_loader("warn_odd_answers", task.source, read, [prompt for _, prompt in asked])
         warn_unread(task.source, asked)
     return rows, shots
 
