@@ -97,7 +97,6 @@ BENCHMARKS = {
         makes=UNABLE,
     ),
     "shared_prompts": Benchmark("shared_prompts", "", "--only embedded --pairs 1"),
-    "prompts_by_pass_rate": Benchmark("prompts_by_pass_rate", "--seeds 0", "--seeds 0 --steps 12"),
     "one_page": Benchmark("one_page_seeds", "", "--seeds 0 --pages grpo -- --steps 20", "auto"),
     "second_attempts": Benchmark("second_attempts", "--seeds 0", "--seeds 0 --arms turn --steps 10", "auto"),
     "logprob_memory": Benchmark("logprob_memory", "", "--tokens 512"),

@@ -16,19 +16,19 @@ option value keeps; w: the advised weight. Presets have weights:
 # Contents
 #         62-73  python source    Parses Python source in a process with threads
 #         76-88  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        91-109  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       112-114  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       117-337  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       340-481  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       484-565  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       568-592  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       595-605  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       608-814  contract         The contract of every reward function: inputs, options, and valid values
-#       817-998  text parts       Find answers, blocks and sections in texts
-#     1001-1275  correctness      Right answers, and programs that pass tests
-#     1278-1550  format           Layouts, style, repetition and length
-#     1553-1710  judges           Models that judge
-#     1713-1815  combined         Combined rewards and presets
+#        91-114  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       117-119  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       122-342  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       345-486  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       489-570  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       573-597  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       600-610  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       613-819  contract         The contract of every reward function: inputs, options, and valid values
+#      822-1003  text parts       Find answers, blocks and sections in texts
+#     1006-1280  correctness      Right answers, and programs that pass tests
+#     1283-1555  format           Layouts, style, repetition and length
+#     1558-1715  judges           Models that judge
+#     1718-1820  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -94,11 +94,16 @@ HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
+def sibling_path(name: str) -> Path | None:
+    """The script NAME.py beside this file or in the bundle's scripts; None if there is none."""
+    places = [folder / f"{name}.py" for folder in (HERE.parent, BUNDLE / "scripts")]
+    return next((place for place in places if place.is_file()), None)
+
+
 @functools.cache
 def sibling(name: str):
-    """Load the script NAME.py, which must lie beside this file or in the bundle's scripts, when it is first needed."""
-    places = [folder / f"{name}.py" for folder in (HERE.parent, BUNDLE / "scripts")]
-    path = next((place for place in places if place.is_file()), None)
+    """Load the script of `sibling_path` when it is first needed."""
+    path = sibling_path(name)
     need(path, f"got no {name}.py in {HERE.parent}; expected it; try copying the bundle's scripts/{name}.py there")
     if str(path) in sys.modules:
         return sys.modules[str(path)]

@@ -54,23 +54,23 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 # Contents
 #       120-168  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       171-180  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       183-354  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       357-377  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       380-387  user scripts     A user's Python script or notebook, read from its source
-#       390-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       635-727  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       730-941  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      944-1243  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1246-1352  extracts         Extract from a Python file what some of its names need
-#     1355-1582  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1585-1696  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1699-1977  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1980-2131  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2134-2374  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2377-3079  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3082-3490  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3493-3715  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3718-3908  command          The command line
+#       183-358  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       361-381  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       384-391  user scripts     A user's Python script or notebook, read from its source
+#       394-631  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       634-726  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       729-939  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      942-1241  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1244-1350  extracts         Extract from a Python file what some of its names need
+#     1353-1580  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1583-1694  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1697-1975  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1978-2125  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2128-2368  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2371-3073  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3076-3484  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3487-3709  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3712-3902  command          The command line
 
 import argparse
 import ast
@@ -245,7 +245,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -266,7 +267,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
@@ -584,6 +588,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         if not any(cell.strip() for cell in cells):
             continue
         cells = cells[: len(names)] + filled(cells[len(names) :])
+        lines = "\t".join(cells).split("\n")
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -592,17 +597,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
             yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
-        elif delimiter == "\t" and holds_rows(cells):
+        elif delimiter == "\t" and len(lines) > 1 < len(cells) and {x.count("\t") for x in lines} == {len(cells) - 1}:
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
-
-
-def holds_rows(cells: list[str]) -> bool:
-    """Whether cells with line feeds may be several rows of a table written without quoting."""
-    lines = "\t".join(cells).split("\n")
-    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -796,8 +795,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
-        value = values[0]
-        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        inner = rows_in(values[0], name, known) if isinstance(values[0], dict) else values[0]
         values = inner if isinstance(inner, list) else values
     for number, value in enumerate(values, start=1):
         try:
@@ -2027,15 +2025,11 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, its first awaitable) together and return their results in order."""
-        future = self.start(jobs, limits)
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
         try:
             return future.result()
         finally:
             future.cancel()  # a signal may have ended the wait
-
-    def start(self, jobs: list[tuple], limits: CallLimits):
-        """Start `gathered` in the loop's thread and return its future."""
-        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await the jobs inside the loop; if one fails, the others are cancelled."""

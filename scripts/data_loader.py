@@ -28,39 +28,41 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#       100-111  python source      Parses Python source in a process with threads
-#       114-162  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       165-173  bundle             Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       176-347  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       350-370  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       373-391  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       394-636  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       639-776  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       779-972  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       102-113  python source      Parses Python source in a process with threads
+#       116-164  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       167-175  bundle             Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       178-353  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       356-376  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       379-397  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       400-637  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       640-777  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       780-972  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #      975-1110  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
 #     1113-1279  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1282-1597  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1600-1686  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1689-1718  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1721-1743  prompts            Load training and held-out prompts as token ids
-#     1746-1764  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1767-1799  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1802-1870  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1873-1892  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1895-1903  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1906-2037  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     2040-2342  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2345-2723  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2726-2978  choices            Questions with choices: find the choices of a row, and which one is right
-#     2981-3406  forms              Convert rows of each form to the schema
-#     3409-3526  form names         Tell a row's form by the names of its fields, and convert it
-#     3529-3732  writing            Write rows for each target, and choose held-out rows
-#     3735-4055  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     4058-4159  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4162-4403  command            The command line, and what --inspect shows
+#     1282-1627  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1630-1716  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1719-1748  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1751-1773  prompts            Load training and held-out prompts as token ids
+#     1776-1794  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1797-1829  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1832-1900  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1903-1922  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1925-1933  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1936-2067  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2070-2368  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2371-2662  tests of programs  Read tests of programs in all published forms, for the sandbox; nothing is run
+#     2665-2780  answers            Read reference answers: bare ones, those that a worked solution marks, and lists …
+#     2783-3033  choices            Questions with choices: find the choices of a row, and which one is right
+#     3036-3423  forms              Convert rows of each form to the schema
+#     3426-3543  form names         Tell a row's form by the names of its fields, and convert it
+#     3546-3749  writing            Write rows for each target, and choose held-out rows
+#     3752-4052  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4055-4135  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4138-4381  command            The command line, and what --inspect shows
 
 import argparse
 import ast
+import bisect
 import builtins
 import codecs
 import contextlib
@@ -238,7 +240,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -259,7 +262,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
@@ -588,6 +594,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         if not any(cell.strip() for cell in cells):
             continue
         cells = cells[: len(names)] + filled(cells[len(names) :])
+        lines = "\t".join(cells).split("\n")
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -596,17 +603,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
             yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
-        elif delimiter == "\t" and holds_rows(cells):
+        elif delimiter == "\t" and len(lines) > 1 < len(cells) and {x.count("\t") for x in lines} == {len(cells) - 1}:
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
-
-
-def holds_rows(cells: list[str]) -> bool:
-    """Whether cells with line feeds may be several rows of a table written without quoting."""
-    lines = "\t".join(cells).split("\n")
-    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -845,8 +846,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
-        value = values[0]
-        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        inner = rows_in(values[0], name, known) if isinstance(values[0], dict) else values[0]
         values = inner if isinstance(inner, list) else values
     for number, value in enumerate(values, start=1):
         try:
@@ -1492,13 +1492,11 @@ def is_json_schema(name: str, value) -> bool:
         return False
     with contextlib.suppress(ValueError):
         value = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(value, dict):
-        return False
-    properties, kind = value.get("properties"), value.get("type")
+    properties = value.get("properties") if isinstance(value, dict) else None
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
+    marks = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return isinstance(value, dict) and (bool(marks & value.keys()) or str(value.get("type")) in JSON_TYPES)
 
 
 def are_earlier_turns(value, prompt) -> bool:
@@ -1595,6 +1593,38 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
+    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
+    counts, total = Counter(), len(asked)
+    prompts = [prompt for _, prompt in asked]
+    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row], prompts):
+            say(f"warning: {source}: {line}")
+    for row, prompt in asked:
+        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
+        counts.update([] if prepared else unread_parts(row, prompt))
+    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
+    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
+    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
+    flaws = (
+        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
+        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
+        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
+        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
+    )
+    for flags, message in flaws:
+        if count := sum(map(bool, flags)):
+            say(f"warning: {source}: {count} of {total} prompts {message}")
+    if counts:
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
+        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
+    return counts
 
 
 # --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
@@ -2270,13 +2300,14 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
 def passage(value, name: str, keep_json: bool = False) -> str | None:
     """The text of a passage, a list of passages, titled documents or a table; None for other values."""
     if isinstance(value, str) and isinstance(parts := opened(value), list) and not keep_json:  # 2WikiMultihopQA's
-        text = passage(parts, name) if is_documents(parts) else None
+        whole = all(is_titled(part) or (isinstance(part, dict) and part.keys() <= DOCUMENT_KEYS) for part in parts)
+        text = passage(parts, name) if whole else None
         return text if text and all(part.strip() in text for part in texts_in(parts)) else value
     if not isinstance(value, list):
         return value if isinstance(value, str) else document(value)
+    if value and all(map(is_titled, value)):
+        return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
     if value and all(isinstance(item, list) for item in value):
-        if all(map(is_titled, value)):
-            return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
         return table(value)
     if name.startswith("table") and all(isinstance(item, dict) for item in value):
         header = list(dict.fromkeys(key for item in value for key in item))
@@ -2287,11 +2318,6 @@ def passage(value, name: str, keep_json: bool = False) -> str | None:
 def is_titled(pair) -> bool:
     """Whether a value is [title, sentences]."""
     return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list)
-
-
-def is_documents(items: list) -> bool:
-    """Whether all values are documents without keys that `document` would leave out."""
-    return all(is_titled(item) or (isinstance(item, dict) and item.keys() <= DOCUMENT_KEYS) for item in items)
 
 
 def document(value) -> str | None:
@@ -2342,7 +2368,7 @@ def split_prompt(chosen, rejected) -> tuple:
     return chosen[:same], chosen[same:], rejected[same:]
 
 
-# --------------------------------------------------- answers and tests (src/programs/data_loader/answers_and_tests.py)
+# --------------------------------------------------- tests of programs (src/programs/data_loader/tests_of_programs.py)
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
@@ -2353,11 +2379,45 @@ OTHER_LANGUAGES = re.compile(
 )
 LITERALS = "values in JSON or Python"
 ENTRY_ADVICE = "--map entry_point=COLUMN"
-ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable)_answers")
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
-BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # only a marked answer
-MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
-SPAN = {"text", "answer_start", "answer_end", "tokens"}  # keys of an answer in a passage in SQuAD and NarrativeQA
+
+
+def as_code(shape) -> None:
+    """A task and its tests, as in HumanEval, MBPP and APPS."""
+    shape.prompt()
+    row = shape.row
+    check_language(row, "tests")
+    first = ("tests", "test") if row.get("entry_point") else ()
+    names = (*dict.fromkeys((*first, *Names.TESTS)), "verification_info")
+    name, _ = shape.take(sorted(names, key=lambda name: is_empty(row.get(name))), "tests")
+    taken, tests = joined_tests(row, name)
+    others = [key for key in Names.TESTS if key not in taken and name != "test" and texts_in(row.get(key))]
+    others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
+    source = row["test"] if name == "test_list" and "test" in others else None
+    alone = isinstance(source, str) and not re.search(r"candidate|def check\(", source) and parsed(source)
+    if alone and isinstance(tests, list):  # MBPP+
+        taken, tests, others = [*taken, "test"], [*tests, source], others[:-1]
+    shape.out["tests"], shape.tests_name = tests, name
+    shape.used.update(taken)
+    others = [key for key in others if "tests" not in shape.facts.mapped and row[key] != row[name]]
+    shape.notes += [f"rows have other tests in {key}; {name} is taken" for key in others]
+    if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
+        shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
+    starter, message = row.get("starter_code"), shape.out["prompt"][-1]
+    if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
+        message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
+    if row.get("setup") is not None:
+        return
+    if name == "test":  # HumanEval's tests use the imports and helpers of its prompt
+        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_program(row[key])]
+        if heads:
+            shape.out["setup"] = row[heads[0]]
+            shape.used.add(heads[0])
+    elif name == "test_list":
+        imports = row.get("test_imports")
+        lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
+        if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
+            shape.out["setup"] = setup
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
@@ -2398,16 +2458,13 @@ def read_tests(value, name: str, row: dict):
         if any(calls) and not all(calls):
             raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
         value = paired(calls, value) if any(calls) else value
-    elif isinstance(value, dict) and value.get("fn_name"):
-        for key in ("inputs", "input"):  # in PRIME's tests each line is an argument in JSON
-            if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
-                output = value.get(f"out{key[2:]}")
-                if not isinstance(output, list) or len(output) != len(value[key]):
-                    break  # `as_tests` refuses it
-                pairs = zip(value[key], output, strict=True)
-                cases = [{"input": given, "output": out, "testtype": "functional"} for given, out in pairs]
-                return read_tests(cases, name, {"entry_point": value["fn_name"]})
-    return as_tests(value, name)
+    tests = as_tests(value, name)
+    is_called = isinstance(tests, dict) and tests.get("fn_name")
+    if is_called and any(isinstance(given, str) for given in tests["inputs"]):
+        pairs = zip(tests["inputs"], tests["outputs"], strict=True)  # in PRIME's tests each line is an argument in JSON
+        cases = [{"input": given, "output": output, "testtype": "functional"} for given, output in pairs]
+        return read_tests(cases, name, {"entry_point": tests["fn_name"]})
+    return tests
 
 
 def as_tests(value, name: str):
@@ -2469,13 +2526,13 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     return {"function": function, "args": arguments, "expected": output}
 
 
-def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[str]:
+def calls_on_stdin(tests, name: str, row: dict, asked: str) -> list[str]:
     """A note if text on stdin may be meant for a function; BadRow if it calls a function that the row names.
 
-    A row names it by a column (`function`) or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the
-    bare word add counts only if each of several tests is a call.
+    A row names it by a column or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the bare word add
+    counts only if each of several tests is a call.
     """
-    tests = tests if isinstance(tests, list) else []
+    tests, function = tests if isinstance(tests, list) else [], function_of(row)
     cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
     given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
     called = [called_in(text) for text in given]
@@ -2513,7 +2570,13 @@ def check_runnable(row: dict, name: str) -> None:
     if entry_point is not None and not entry_point.isidentifier():
         raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of class Solution")
     if isinstance(tests, dict):
-        return check_paired(tests, name, entry_point)
+        function, inputs = tests.get("fn_name"), tests["inputs"]
+        if entry_point and not function and not all(isinstance(given, str) for given in inputs):
+            got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
+            raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
+        if not function:
+            return
+        tests, name = [{"function": function, "args": given, "expected": None} for given in inputs], f"{name}.inputs"
     tests = [tests] if isinstance(tests, str) else tests
     sources = [test for test in tests if isinstance(test, str)]
     if len(sources) == len(tests):
@@ -2524,19 +2587,6 @@ def check_runnable(row: dict, name: str) -> None:
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
         check_case(test, f"{name}[{number}]", entry_point, on_stdin)
-
-
-def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
-    """Raise BadRow unless inputs are text for a script, or lists of arguments for the function `fn_name`."""
-    function, inputs = tests.get("fn_name"), tests["inputs"]
-    if not function and entry_point and not all(isinstance(item, str) for item in inputs):
-        got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
-        raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
-    if function and (not isinstance(function, str) or not function.isidentifier()):
-        raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
-    wrong = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
-    if wrong is not None:
-        raise BadRow(f"{name}.inputs[{wrong}]", shown(inputs[wrong]), f"a list of the arguments of {function}")
 
 
 def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:
@@ -2560,7 +2610,8 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
     if not isinstance(function, str) or not function.isidentifier():
         raise BadRow(name, f"function {shown(function)}", "the name of a function")
     if not isinstance(arguments, list) or not isinstance(named, dict):
-        raise BadRow(name, f"args {shown(arguments)} and kwargs {shown(named)}", "a list and an object")
+        got = f"args {shown(arguments)} and kwargs {shown(named)}"
+        raise BadRow(name, got, f"a list of the arguments of {function} and an object")
 
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
@@ -2600,6 +2651,21 @@ def is_counted(node: ast.AST) -> bool:
     name = getattr(function, "attr", getattr(function, "id", ""))
     is_method = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
     return isinstance(node, ast.Assert) or (name.startswith("assert") and not is_method)
+
+
+def is_preamble(text, entry_point) -> bool:
+    """Whether a text is Python with imports and helpers, but without the function to write."""
+    if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
+        return False
+    tree = parsed(text)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
+
+
+# ----------------------------------------------------------------------- answers (src/programs/data_loader/answers.py)
+
+MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
+SPAN = {"text", "answer_start", "answer_end", "tokens"}  # keys of an answer in a passage in SQuAD and NarrativeQA
 
 
 def gold_of(text: str) -> str | None:
@@ -2694,15 +2760,6 @@ def ground_truth(value, name: str, row: dict) -> dict:
         if not text or all(isinstance(item, str) for item in whole):
             return {"answer": as_answer(whole, name)}
     return {"answer": as_answer(value, name)}
-
-
-def is_preamble(text, entry_point) -> bool:
-    """Whether a text is Python with imports and helpers, but without the function to write."""
-    if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
-        return False
-    tree = parsed(text)
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
 
 
 def is_short(value) -> bool:
@@ -2871,25 +2928,23 @@ def right_choice(
     """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear."""
     if choices.right is not None:
         return choices.columns[0], choices.right, False
-    by_name = [pick for pick in picks if pick.named is not None]
-    if by_name:
-        return by_name[0].name, by_name[0].named, False
-    count = len(choices.texts)
+    if named := next((pick for pick in picks if pick.named is not None), None):
+        return named.name, named.named, False
+    count, start = len(choices.texts), choices.first if first is None else first
     names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
     names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
     for pick in picks:
-        name, same = pick.name, pick.same
-        number = None if name in as_texts else pick.number
-        if number is not None:
-            start = choices.first if first is None else first
+        name, same, number = pick.name, pick.same, pick.number
+        if number is not None and name not in as_texts:
             if start is None and name not in COUNT_FROM_0:
                 got = f"{number}; no row shows whether numbers count from 0 or from 1"
                 raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
-            start = start or 0
+            place = number - (start or 0)
             # the number is a choice's text, and another column says so too
-            if len(same) == 1 and any(other.number == same[0] + start for other in picks if other.name != name):
+            if len(same) == 1 and any(
+                other.number == same[0] + number - place for other in picks if other.name != name
+            ):
                 return name, same[0], False
-            place = number - start
             if place in range(count):
                 if same and same != [place] and first is None and isinstance(pick.value, str):
                     got = f"{shown(pick.value)}, the text of one choice and the number of another"
@@ -2980,6 +3035,9 @@ def with_choices(question: str, texts: list[str]) -> str:
 
 # --------------------------------------------------------------------------- forms (src/programs/data_loader/forms.py)
 
+ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable)_answers")
+BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # only a marked answer
+
 
 @dataclass(frozen=True)
 class FileFacts:
@@ -3031,7 +3089,10 @@ class Shape:
         If --map fills the prompt, only passages that it fills too are added.
         """
         self.choices = choices_of(self.row)
-        name, value = self.take(Names.CHOICE_PROMPT if self.choices else prompt_names(self.row), "a prompt")
+        names = Names.CHOICE_PROMPT if self.choices else Names.PROMPT
+        if not self.choices and self.row.get("entry_point"):  # what has only a program's imports comes last
+            names = sorted(names, key=lambda name: is_preamble(self.row.get(name), self.row["entry_point"]))
+        name, value = self.take(names, "a prompt")
         if name == "instruction":
             extra = self.row.get("input")
             if extra is not None and not (isinstance(value, str) and isinstance(extra, str)):
@@ -3161,7 +3222,7 @@ class Shape:
                 self.notes.append(LETTER_ALONE)
             if line := unnamed_function(out, whole):
                 self.notes.append(f"prompts {line}")
-            self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
+            self.notes += calls_on_stdin(out.get("tests"), self.tests_name, row, asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
@@ -3182,12 +3243,6 @@ class Shape:
         for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
             known = [key for key in (*Names.ANSWER, *Names.TESTS) if not is_empty(cell.get(key))] or ["FIELD"]
             self.untaken += [f"{name}.{key}" for key in known]
-
-
-def prompt_names(row: dict) -> list[str]:
-    """Names of prompt columns in order of preference; columns with only a program's imports and helpers come last."""
-    several = sum(row.get(name) is not None for name in Names.PROMPT) > 1
-    return sorted(Names.PROMPT, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
 def as_prompts(shape: Shape) -> None:
@@ -3263,44 +3318,6 @@ def as_worked(shape: Shape) -> None:
     text = as_answer(shape.row[name], name)
     if not isinstance(text, str) or gold_of(text) is None:
         raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
-
-
-def as_code(shape: Shape) -> None:
-    """A task and its tests, as in HumanEval, MBPP and APPS."""
-    shape.prompt()
-    row = shape.row
-    check_language(row, "tests")
-    first = ("tests", "test") if row.get("entry_point") else ()
-    names = (*dict.fromkeys((*first, *Names.TESTS)), "verification_info")
-    name, _ = shape.take(sorted(names, key=lambda name: is_empty(row.get(name))), "tests")
-    taken, tests = joined_tests(row, name)
-    others = [key for key in Names.TESTS if key not in taken and name != "test" and texts_in(row.get(key))]
-    others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
-    source = row["test"] if name == "test_list" and "test" in others else None
-    alone = isinstance(source, str) and not re.search(r"candidate|def check\(", source) and parsed(source)
-    if alone and isinstance(tests, list):  # MBPP+
-        taken, tests, others = [*taken, "test"], [*tests, source], others[:-1]
-    shape.out["tests"], shape.tests_name = tests, name
-    shape.used.update(taken)
-    others = [key for key in others if "tests" not in shape.facts.mapped and row[key] != row[name]]
-    shape.notes += [f"rows have other tests in {key}; {name} is taken" for key in others]
-    if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
-        shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
-    starter, message = row.get("starter_code"), shape.out["prompt"][-1]
-    if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
-        message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
-    if row.get("setup") is not None:
-        return
-    if name == "test":  # HumanEval's tests use the imports and helpers of its prompt
-        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_program(row[key])]
-        if heads:
-            shape.out["setup"] = row[heads[0]]
-            shape.used.add(heads[0])
-    elif name == "test_list":
-        imports = row.get("test_imports")
-        lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
-        if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
-            shape.out["setup"] = setup
 
 
 def as_response(shape: Shape) -> None:
@@ -3822,15 +3839,6 @@ class Settings:
             raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
 
 
-def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(Line or number, row or its flaw) of one input; empty cells of CSV and TSV become None."""
-    form, known = format_of(source), [column.partition(".")[0] for column in settings.mapping.values()]
-    for number, row in file_records(source, form, settings.encoding, known):
-        if form in ("csv", "tsv") and isinstance(row, dict):
-            row = {column: cell or None for column, cell in row.items()}
-        yield number, row
-
-
 def at_path(row: dict, source: str, raw: dict[str, str]):
     """The value of a column or at a dotted path inside it, or None. `raw`: {known name: the row's own name}."""
     head, *path = [source] if source in row or source in raw else source.split(".")
@@ -3870,10 +3878,10 @@ class RowReader:
     """
 
     def __init__(self, sources, settings: Settings):
-        self.files, self.settings, self.rejected = expand(sources), settings, []
+        self.files, self.settings, self.rows, self.rejected = expand(sources), settings, [], []
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
-        self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
+        self.kinds, self.why, self.seen, self.notes = Counter(), "", set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
         self.no_passages = set()  # columns of a question that --map background refuses
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
@@ -3883,17 +3891,17 @@ class RowReader:
         """The kind of all rows so far, or `mixed`."""
         return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
 
-    @property
-    def why(self) -> str:
-        return "; ".join(self.reasons)
-
     def __iter__(self) -> Iterator[dict]:
         return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
 
     def rows_of(self, file: str) -> Iterator[dict]:
         name, before = self.names[file], self.counts["read"]
         label = "stdin" if file == "-" else file
-        form, records = self.detect(label, records_of(file, self.settings))
+        known = [column.partition(".")[0] for column in self.settings.mapping.values()]
+        records = file_records(file, format_of(file), self.settings.encoding, known)
+        if format_of(file) in ("csv", "tsv"):  # an empty cell is absent
+            records = ((n, {k: v or None for k, v in x.items()} if isinstance(x, dict) else x) for n, x in records)
+        form, records = self.detect(label, records)
         for number, record in records:
             self.counts["read"] += 1
             self.current = name
@@ -3984,7 +3992,7 @@ class RowReader:
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
         cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
-        self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
+        self.why += f"{'; ' if self.why else ''}{label}: {form}, {why}{cut if worked else ''}"
         return "worked" if worked else form, itertools.chain(head, records)
 
     def error(self) -> UserError | None:
@@ -4023,19 +4031,8 @@ def digest(value) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-@dataclass
-class Loaded:
-    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
-
-    rows: list[dict]
-    kind: str
-    why: str
-    rejected: list[dict]
-    counts: dict[str, int]
-
-
-def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
-    """Read all rows of files, folders, globs or hub ids into the schema.
+def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
+    """Read all rows of files, folders, globs or hub ids into the schema: `rows`, `kind`, `why`, `rejected`, `counts`.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -4048,11 +4045,11 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     reader = RowReader(sources, Settings(kind, **reading))
-    rows = list(reader)
+    reader.rows = list(reader)
     if error := reader.error():
         raise error
     reader.say_notes()
-    return Loaded(rows, reader.kind, reader.why, reader.rejected, reader.counts)
+    return reader
 
 
 # ----------------------------------------------------------------------- batches (src/programs/data_loader/batches.py)
@@ -4073,8 +4070,7 @@ class Collator:
     def __init__(self, tokenizer):
         ids = (tokenizer.pad_token_id, tokenizer.eos_token_id)
         self.tokenizer, self.pad_id = tokenizer, next((token for token in ids if token is not None), None)
-        got = "got a tokenizer without pad and eos token; expected one; try setting pad_token"
-        need(self.pad_id is not None, got)
+        need(self.pad_id is not None, "got a tokenizer without pad and eos token; expected one; try setting pad_token")
 
     def __call__(self, rows: list[dict]) -> dict:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
@@ -4084,20 +4080,15 @@ class Collator:
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
 
-@dataclass(eq=False, repr=False)
 class PromptLoader:
-    """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
+    """Batches of prompts: each `for` goes through the rest of the current epoch.
 
     The order depends only on rows, seed and epoch, so that `load_state_dict` continues exactly where `state_dict` was.
     """
 
-    rows: list[dict]
-    collator: Collator
-    batch_size: int
-    seed: int | None  # None: the order of the rows
-    left_out: int  # prompts that were too long
-    epoch: int = 0
-    position: int = 0  # rows of the epoch that were given
+    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None, left_out: int):
+        self.rows, self.collator, self.batch_size, self.seed = rows, collator, batch_size, seed
+        self.epoch, self.position, self.left_out = 0, 0, left_out  # rows of the epoch that were given; too long ones
 
     def __iter__(self) -> Iterator[dict]:
         order = list(range(len(self.rows)))
@@ -4109,39 +4100,25 @@ class PromptLoader:
         self.epoch, self.position = self.epoch + 1, 0
 
     def __len__(self) -> int:
-        return math.ceil(len(self.rows) / self.batch_size)
+        return -(-len(self.rows) // self.batch_size)
 
     def state_dict(self) -> dict:
-        rows = digest([row["id"] for row in self.rows]).hex()
-        return {"epoch": self.epoch, "position": self.position, "shuffle_seed": self.seed, "rows": rows}
+        order = digest([self.seed, *(row["id"] for row in self.rows)]).hex()
+        return {"epoch": self.epoch, "position": self.position, "order": order}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from the state of a loader with the same rows and seed; UserError for another state."""
-        current = self.state_dict()
-        fits = isinstance(state, dict) and state.keys() == current.keys()
-        need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != current[name])
-        need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
+        fits = isinstance(state, dict) and state.get("order") == self.state_dict()["order"]
+        need(fits, f"got the state {shown(state)}; expected the state_dict of a loader with the same rows and seed")
         self.epoch, self.position = state["epoch"], state["position"]
 
 
 def create_dataloader(
-    kind: str,
-    sources,
-    tokenizer,
-    *,
-    batch_size: int,
-    max_prompt_tokens: int | None = None,
-    shuffle_seed: int | None = None,
-    **reading,
+    kind: str, sources, tokenizer, *, batch_size: int, max_prompt_tokens=None, shuffle_seed=None, **reading
 ) -> PromptLoader:
-    """Batches of prompts with all their columns, from any input that load_rows reads.
+    """Batches of at most `batch_size` prompts with all their columns, from any input that load_rows reads.
 
     Args:
-        kind: one of KINDS, or "auto".
-        sources: an input or a list of them.
-        tokenizer: a Hugging Face tokenizer; its chat template makes the text.
-        batch_size: prompts a batch; the last of an epoch may be smaller.
         max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
         shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
         **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
@@ -4153,14 +4130,14 @@ def create_dataloader(
     rows, longest = load_rows(sources, kind, **reading).rows, max_prompt_tokens
     kept = [row for row in rows if longest is None or len(prompt_ids(tokenizer, row)) <= longest]
     need(kept, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
-    left_out = len(rows) - len(kept)
-    if left_out:
+    if left_out := len(rows) - len(kept):
         say(f"warning: left out {left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
     return PromptLoader(kept, Collator(tokenizer), batch_size, shuffle_seed, left_out)
 
 
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
 
+FOR_OTHER_SCRIPTS = (warn_unread,)  # trainers and evaluations call it, where this file is beside them
 FEW_PROMPTS = 20
 SPLIT_COLUMNS = {"split", "set", "subset", "partition", "fold"}
 SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
@@ -4270,12 +4247,6 @@ def write(args, rows: list[dict], files: list[str], rejected: list[dict]) -> lis
     return outputs
 
 
-def percentiles(values: list[int]) -> dict[str, int]:
-    """p50, p95 and maximum of lengths, by nearest rank."""
-    ordered, last = sorted(values), len(values) - 1
-    return {"p50": ordered[last // 2], "p95": ordered[math.ceil(0.95 * len(values)) - 1], "max": ordered[-1]}
-
-
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     """What --inspect shows of good rows; `files`: the input of each row."""
     fields, lengths, golds, places = {}, {}, {}, {}
@@ -4288,7 +4259,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
         for reply in (row[name] for name in ("completion", "chosen") if name in row):
             sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
         for name, size in sizes.items():
-            lengths.setdefault(name, []).append(size)
+            bisect.insort(lengths.setdefault(name, []), size)
         prompt = digest(row["prompt"])
         golds.setdefault(prompt, set()).add(digest([row.get(name) for name in GOLD_FIELDS]))
         places.setdefault(prompt, set()).add(file if len({*files}) > 1 else row["source"])
@@ -4297,7 +4268,14 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
         "rows": len(rows),
         "sources": dict(Counter(row["source"] for row in rows)),
         "fields": {name: {"rows": len(types), "types": sorted({*types})} for name, types in fields.items()},
-        "lengths": {name: percentiles(values) for name, values in lengths.items()},
+        "lengths": {  # by nearest rank
+            name: {
+                "p50": sizes[(len(sizes) - 1) // 2],
+                "p95": sizes[math.ceil(0.95 * len(sizes)) - 1],
+                "max": sizes[-1],
+            }
+            for name, sizes in lengths.items()
+        },
         "duplicates": len(rows) - sum(map(len, golds.values())),
         "prompts_with_other_answers": sum(len(answers) > 1 for answers in golds.values()),
         "overlap": dict(Counter(pairs)),

@@ -41,30 +41,31 @@ runs 2, then 1, then 3.
 """
 
 # Contents
-#        96-130  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       133-136  bundle        Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       139-310  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       313-333  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       336-359  user scripts  A user's Python script or notebook, read from its source
-#       362-436  extracts      Extract from a Python file what some of its names need
-#       439-458  paired tests  Intervals, paired tests, pass@k
-#       461-604  dialects      Names of metrics and settings in our trainers, TRL, verl, others and self-written loops
-#       607-913  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      916-1212  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1215-1416  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1419-1797  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1800-2048  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     2051-2384  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2387-2633  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2636-2688  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2691-2849  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2852-3121  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     3124-3438  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3441-3658  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3661-3962  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3965-4133  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     4136-4268  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4271-4366  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#        97-131  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       134-137  bundle        Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       140-315  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       318-338  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       341-364  user scripts  A user's Python script or notebook, read from its source
+#       367-441  extracts      Extract from a Python file what some of its names need
+#       444-463  paired tests  Intervals, paired tests, pass@k
+#       466-575  dialects      Names of metrics and settings in our trainers, TRL, verl and others
+#       578-884  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
+#      887-1183  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1186-1387  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#     1390-1706  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1709-1798  own names     Names of self-written loops: what the words of a name say of a log's column or a sample's
+#     1801-2034  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     2037-2370  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2373-2618  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2621-2673  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2676-2834  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2837-3106  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     3109-3423  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3426-3643  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3646-3947  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3950-4118  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     4121-4253  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4256-4351  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -201,7 +202,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -222,7 +224,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
@@ -568,40 +573,6 @@ WORDS = {  # trainer -> {common name: the name that a remedy uses for the settin
     "verl": VERL_WORDS,
     "other": OUR_WORDS,
 }
-KINDS = {  # kind of a word -> words that self-written loops use, in the singular
-    "step": "step iteration iter it update upd round cycle schritt runde",
-    "epoch": "epoch ep epoche",
-    "score": "score reward rew r return ret point pay paid payoff utility belohnung lohn punkte ertrag",
-    "right": "right correct acc accuracy solved solve pass exact em success richtig korrekt genauigkeit",
-    "held": "dev val valid validation test held heldout holdout eval evaluation unseen prüf pruef",
-    "length": "length len word token tok char länge laenge wörter woerter wort zeichen",
-    **{"spread": "std sd stdev", "sum": "sum total cum cumulative seen summe", "kl": "kl", "lr": "lr"},
-    **{"entropy": "entropy", "truncated": "truncated", "run": "run seed experiment exp trial variant lauf"},
-    **{"gold": "gold want wanted expected truth target", "completion": "completion response resp output reply antwort"},
-    "prompt": "prompt question ask query problem task input instruction frage aufgabe q",
-    "": "mean avg average train training out set rate frac share pct percent the of mittel mittlere quote",
-    "other": "min max best loss err error coef weight scale limit budget baseline time sec second ms hour context id "
-    "idx index row item norm clip ratio per count n num value code",
-}
-KIND = {word: kind for kind, words in KINDS.items() for word in words.split()}
-# figure of --columns or text: kinds of its words; of several of a figure, the first that a file has counts
-FIT_LINES = """
-step: step | step: epoch | reward: score | reward: score sum | reward_std: score spread | accuracy: held right
-accuracy: held score | accuracy: held | correct: right | length: length | length: completion length | kl: kl | lr: lr
-entropy: entropy | truncated: truncated | prompt: prompt | completion: completion | gold: gold | gold: gold right
-gold: gold completion
-"""
-FITS = [fit.strip().split(": ") for line in FIT_LINES.strip().splitlines() for fit in line.split("|")]
-
-
-def words_of(name: str) -> list[str]:
-    """The words of a name in camelCase, snake_case or with other signs; two known words may be written as one."""
-    words, name = [], re.sub(r"(?<=[^\W_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
-    for word in re.findall(r"[^\W\d_]+", name.lower()):
-        word = word if word in KIND else word.removesuffix("s")
-        halves = [(word[:i], word[i:]) for i in range(2, len(word) - 1) if {word[:i], word[i:]} <= KIND.keys()]
-        words += halves[0] if halves and word not in KIND else (word,)
-    return words
 
 
 # ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
@@ -1437,8 +1408,6 @@ TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, s
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
 # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
 MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
-VAGUE = {"score", "point", "return", "ret", "r"}  # words of scores that other tables have, too
-TIME = re.compile(r"\d+[-:/]\d+[-:/]\d[\d:.,TZ+/ -]*")
 
 
 @functools.lru_cache(1 << 14)  # a log repeats its names
@@ -1565,9 +1534,10 @@ class Table:
                 columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def is_figure(self, key: str, value) -> bool:
-        """Whether a cell is a figure or a step; what only has a message is no row."""
+        """Whether a cell is a figure or a step, and no time; what only has a message is no row."""
         known = names_step(key) or key in self.given or key == self.step_name
-        return known or isinstance(value, float) or any(common_name(key, dialect) for dialect in NAMES)
+        is_fraction = isinstance(value, float) and value < 1e9
+        return known or is_fraction or any(common_name(key, dialect) for dialect in NAMES)
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
@@ -1736,59 +1706,90 @@ def drop_padded(run: LoggedRun) -> None:
             run.series["truncated"][step] = 0.0
 
 
+# -------------------------------------------------------------------------- own names (src/parts/reading/own_names.py)
+
+KINDS = {  # kind of a word -> words that self-written loops use, in the singular
+    "step": "step iteration iter it update upd round cycle episode t schritt runde",
+    "epoch": "epoch ep epoche",
+    "score": "score reward rew r return ret point pay paid payoff utility belohnung lohn punkte ertrag",
+    "right": "right correct acc accuracy solved solve pass exact em success richtig korrekt genauigkeit",
+    "held": "dev val valid validation test held heldout holdout eval evaluation unseen prüf pruef",
+    "length": "length len word token tok char länge laenge wörter woerter wort zeichen",
+    **{"spread": "std sd stdev", "sum": "sum total cum cumulative seen summe", "kl": "kl", "lr": "lr"},
+    **{"entropy": "entropy", "truncated": "truncated"},
+    **{"gold": "gold want wanted expected truth target", "completion": "completion response resp output reply antwort"},
+    "prompt": "prompt question ask query problem task input instruction frage aufgabe q",
+    "": "mean avg average train training out set rate frac share pct percent the of mittel mittlere quote",
+    "other": "min max best loss err error coef weight scale limit budget baseline time sec second ms hour context id "
+    "idx index row item norm clip ratio per count n num value code run seed experiment exp trial variant lauf",
+}
+KIND = {word: kind for kind, words in KINDS.items() for word in words.split()}
+FITS = {  # figure of --columns or text of a sample -> kinds of its words; of several, the first that a file has counts
+    **{"step": ("step", "epoch"), "reward": ("score", "score sum"), "reward_std": ("score spread",)},
+    **{"accuracy": ("held right", "held score", "held"), "length": ("length", "completion length")},
+    **{name: (name,) for name in ("kl", "lr", "entropy", "truncated", "prompt", "completion")},
+    "gold": ("gold", "gold right", "gold completion"),
+}
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name in camelCase, snake_case or with other signs; two known words may be written as one."""
+    words, name = [], re.sub(r"(?<=[^\W_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    for word in re.findall(r"[^\W\d_]+", name.lower()):
+        word = word if word in KIND else word.removesuffix("s")
+        halves = [(word[:i], word[i:]) for i in range(2, len(word) - 1) if {word[:i], word[i:]} <= KIND.keys()]
+        words += halves[0] if halves and word not in KIND else (word,)
+    return words
+
+
 def best_fits(names: list[str]) -> dict[str, list[str]]:
     """{figure or text: the columns that fit it best by their words}; several fit equally."""
-    ranks: dict[str, dict[str, tuple[int, int]]] = {}
+    fits: dict[str, list] = {}
     for name in names:
         words = words_of(name)
-        common = common_name("_".join(words), "trl") or "part"
-        kinds, rest = {KIND[word] for word in words if word in KIND} - {""}, sum(word not in KIND for word in words)
-        places = [(i, figure) for i, (figure, needed) in enumerate(FITS) if kinds == {*needed.split()}]
-        if not common.startswith(("held_out", "part")):  # a known name in camelCase
-            places = [(-1, figure) for figure, known in FIGURES.items() if known == common]
-        for place, figure in places:
-            ranks.setdefault(figure, {})[name] = (place, rest)
-    return {figure: [x for x in fits if fits[x] == min(fits.values())] for figure, fits in ranks.items()}
+        kinds, unknown = {KIND[word] for word in words if word in KIND} - {""}, sum(word not in KIND for word in words)
+        common = common_name("_".join(words), "trl") or "held_out"  # of a known name in camelCase
+        for figure in (figure for figure, known in FIGURES.items() if known == common != "held_out"):
+            fits.setdefault(figure, []).append((-1, unknown, name))
+        for figure, forms in FITS.items():
+            fits.setdefault(figure, []).extend((i, unknown, name) for i, x in enumerate(forms) if kinds == {*x.split()})
+    return {figure: [x[2] for x in found if x[:2] == min(found)[:2]] for figure, found in fits.items() if found}
 
 
-def grows(rows: list[dict], name: str) -> bool:
-    """Whether a column's whole numbers rise, or fall, in most rows: a step, unlike that of several samples."""
-    pairs = [*itertools.pairwise(n for row in rows if (n := whole_number(row.get(name))) is not None)]
-    return len(pairs) > 1 and 2 * max(sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)) > len(pairs)
+def own_columns(run: LoggedRun) -> dict[str, list[str]]:
+    """{figure of --columns: columns that fit equally} of a log without a known score or step.
 
-
-def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str, list[str]]:
-    """{figure: columns that fit equally} of a log without a known score or step; {} if it is no log of training.
-
-    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs. Rounds
-    and points are those of games, too: beside such a score stands another figure of training.
+    {} if it is no log of training. Rounds, points and lengths are those of games, too: the step must grow, and another
+    figure stand beside them.
     """
-    known = [columns["step"]] if "step" in columns else [name for name in run.columns if names_step(name)]
-    cells = [(name, cell) for row in run.head for name, cell in row.items() if cell not in (None, "")]
-    typed = any(isinstance(cell, (int, float)) for _, cell in cells)  # so that a text is none by accident
-    texts = {x for x, cell in cells if number_of(cell) is None or (typed and isinstance(cell, str) and "%" not in cell)}
-    texts -= {name for name, cell in cells if TIME.fullmatch(str(cell))}
-    numbers = [name for name in dict(cells) if name in run.columns and name not in {*texts, *columns.values()}]
-    if (known and "score" in run.series) or len(numbers) <= 2 * len(texts):
+    known = [name for name in run.columns if names_step(name)]
+    if known and "score" in run.series:
         return {}
-    fits = best_fits([name for name in numbers if not common_name(name, run.dialect)])
-    steps, score = fits.pop("step", []), fits.get("reward", [run.name("score")])[0]
-    taken = {*columns, *(figure for figure, name in FIGURES.items() if name in run.series)}
-    fits = {figure: fits[figure] for figure in fits if figure in {*FIGURES, "correct"} - taken}
-    scored = [row for row in run.head if row.get(score) not in (None, "")]
-    for name in dict(cells) if known or steps else ():
-        runs = Counter(str(row.get(name)) for row in scored if {KIND.get(word) for word in words_of(name)} == {"run"})
-        is_one = len(runs) < 2 or min(runs.values()) < 2
-        need(is_one, f"got {path} with {name} {', '.join([*runs][:3])}; expected one run; try an export of one run")
-    named = [name for name in known or steps if grows(scored, name)]
-    steps = named or [name for name in numbers if not {*words_of(name)} & KIND.keys() and grows(scored, name)]
-    figures = {*fits, *run.series} - {"reward", "score", "length"}
-    trains = figures - {"correct", "accuracy", "held_out"}
-    is_vague = {word for word in words_of(score) if KIND.get(word) == "score"} <= VAGUE
-    is_evaluated = re.search(rf"(?<![a-z])({EVALUATION}|results?)(?![a-z])", path.stem.lower())
-    is_named = named and not is_evaluated and (figures or not is_vague)
-    is_log = is_named or (len(steps) == 1 and trains)
-    return (fits if known else {"step": steps} | fits) if is_log else {}
+    taken = {figure for figure, name in FIGURES.items() if name in run.series}
+    fits = {figure: x for figure, x in best_fits([*run.columns]).items() if figure in FIGURES.keys() - taken}
+    steps = known or fits.get("step", [])
+    cells = [whole_number(row[name]) for name in steps[:1] for row in run.head if row.get(name) not in (None, "")]
+    grows = None not in cells and 2 * sum(a < b for a, b in itertools.pairwise(cells)) > len(cells)
+    figures = {*fits, *run.series} - {"step", "length"}
+    if not grows or not figures & {"reward", "score"} or not figures - {"reward", "score"}:
+        return {}
+    return {figure: names for figure, names in fits.items() if figure != "step" or not known}
+
+
+def sample_columns(rows: list[dict]) -> dict[str, str]:
+    """{name in samples.jsonl: column}, the only other text as completion or prompt; {} for known or too few names."""
+    names = [name for name in rows[0] if name not in ODD_KEYS] if rows else []
+    texts = [name for name in names if any(isinstance(row.get(name), (str, list)) for row in rows)]
+    is_text = {"prompt": True, "completion": True, "reward": False, "step": False}
+    fits = {kind: fitting[0] for kind, fitting in best_fits(names).items() if len(fitting) == 1}
+    fits = {kind: x for kind, x in fits.items() if is_text.get(kind, x in texts) == (x in texts)}
+    rest = [name for name in texts if name not in fits.values()]
+    missing = [kind for kind in ("completion", "prompt") if kind not in fits]
+    fits |= {missing[0]: rest[0]} if missing and len(rest) == 1 else {}
+    if {"completion", "score"} <= {*names} or not {"completion", "reward"} <= fits.keys():
+        return {}
+    columns = {"score" if kind == "reward" else kind: column for kind, column in fits.items()}
+    return {kind: columns[kind] for kind in ("completion", "prompt", "score", "step", "gold") if kind in columns}
 
 
 def meanings(columns: dict[str, str]) -> str:
@@ -1886,21 +1887,6 @@ def samples_beside(path: Path, run: LoggedRun, alone: bool, given: str = "") -> 
         names = ", ".join(other.name for other in files[:4])
         run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
     return own_samples(files[0], run, run) if len(files) == 1 else []
-
-
-def sample_columns(rows: list[dict]) -> dict[str, str]:
-    """{name: column} by words, the only other text as completion or prompt; {} if known or without text and score."""
-    names = [name for name in rows[0] if name not in ODD_KEYS] if rows else []
-    texts = [name for name in names if any(isinstance(row.get(name), (str, list)) for row in rows)]
-    fits = {kind: columns[0] for kind, columns in best_fits(names).items() if len(columns) == 1}
-    is_text = {"prompt": True, "completion": True, "reward": False, "step": False}
-    fits = {kind: x for kind, x in fits.items() if is_text.get(kind, x in texts) == (x in texts)}
-    rest = [name for name in texts if name not in fits.values()]
-    missing = [kind for kind in ("completion", "prompt") if kind not in fits]
-    fits |= {missing[0]: rest[0]} if missing and len(rest) == 1 else {}
-    columns = {kind: fits.get(kind.replace("score", "reward")) for kind in (*SAMPLE_NAMES, "gold")}
-    is_known = {"completion", "score"} <= {*names} or not (columns["completion"] and columns["score"])
-    return {} if is_known else {kind: column for kind, column in columns.items() if column}
 
 
 def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) -> list[dict]:
@@ -2311,14 +2297,14 @@ def json_objects(text: str) -> list[dict]:
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a log as read_named does; if its score or step has no known name, columns count by the words of theirs."""
     run = read_named(paths, columns)
-    fits = own_columns(paths[0], run, columns)
+    fits = own_columns(run)
     guessed = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
     if guessed.keys() & {"reward", "step"}:
-        run = read_named(paths, columns | guessed)
+        run = read_named(paths, guessed | columns)
         run.guessed, run.trainer = guessed, "other" if "reward" in guessed else run.trainer
         run.remarks.append(f"{meanings(guessed)}; if one is wrong, try --columns FIGURE=NAME")
         is_share = "right" in map(KIND.get, words_of(guessed.get("accuracy", "")))
-        if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
+        if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:
             run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
             run.remarks[-1] += f"; {guessed['accuracy']} exceeds 1, so it was read as per cent"
     for figure, names in fits.items():
@@ -2530,8 +2516,7 @@ def load_run(
         f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT or DPO; expected names such as "
         f"{', '.join(list(NAMES[run.dialect])[:3])}; try diagnose.py --columns "
-        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score"
-        + "".join(f"; {text}" for text in run.remarks if "equally" in text),
+        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")

@@ -30,9 +30,9 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 # Contents
 #         49-89  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
 #         92-95  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
-#        98-269  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
-#       272-292  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       295-735  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
+#        98-273  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
+#       276-296  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       299-739  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
 
 import argparse
 import difflib
@@ -160,7 +160,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -181,7 +182,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),

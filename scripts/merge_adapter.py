@@ -24,14 +24,14 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 # Contents
 #        54-106  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       109-117  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       120-291  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       294-314  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       317-335  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       338-363  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       366-420  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#       423-572  adapters       LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#       575-612  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       615-771  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       120-295  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       298-318  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       321-339  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       342-367  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       370-416  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#       419-568  adapters       LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#       571-608  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       611-767  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import contextlib
@@ -182,7 +182,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -203,7 +204,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
@@ -403,21 +407,13 @@ def load_whole(load, source: str, **options):
     transformers fills them with random numbers. What tied layers share need not be in the files.
     """
     model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
-    weights, head = model.state_dict(keep_vars=True), model.get_output_embeddings()
+    weights = model.state_dict()
     missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
-    if not missing:
-        return model
     got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
     others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
-    wrapped = (key.removesuffix(name) for key in unread[:9] for name in missing if key.endswith(f".{name}"))
-    prefix = next(wrapped, "")
-    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
-    advice = "copying or saving all of its files again"
-    if prefix:
-        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
-    elif {*missing} <= of_head:
-        advice = "the language model that it was made of (a tied head needs tie_word_embeddings in config.json)"
-    raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
+    advice = "saving the whole language model again, with its head (or tie_word_embeddings) and outside any wrapper"
+    need(not missing, f"{got}, such as {', '.join(missing[:1])}{others}; expected all of them; try {advice}")
+    return model
 
 
 # --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)

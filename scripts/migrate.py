@@ -28,20 +28,20 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #        87-135  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       138-142  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       145-561  user scripts   A user's Python script or notebook, read from its source
-#       564-806  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       809-901  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      904-1120  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1123-1220  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1223-1452  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1455-2068  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2071-2852  edits          Edits of a text by offset, and the table row that explains each
-#     2855-3143  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     3146-3669  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3672-3825  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
-#     3828-4264  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     4267-4640  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4643-4807  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4810-5132  command        The command line: input, the version it was written for, output, messages
+#       564-801  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       804-896  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      899-1114  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1117-1214  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1217-1446  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1449-2062  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2065-2846  edits          Edits of a text by offset, and the table row that explains each
+#     2849-3137  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     3140-3663  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3666-3819  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
+#     3822-4258  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     4261-4634  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4637-4801  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4804-5126  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -758,6 +758,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         if not any(cell.strip() for cell in cells):
             continue
         cells = cells[: len(names)] + filled(cells[len(names) :])
+        lines = "\t".join(cells).split("\n")
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -766,17 +767,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
             yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
-        elif delimiter == "\t" and holds_rows(cells):
+        elif delimiter == "\t" and len(lines) > 1 < len(cells) and {x.count("\t") for x in lines} == {len(cells) - 1}:
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
-
-
-def holds_rows(cells: list[str]) -> bool:
-    """Whether cells with line feeds may be several rows of a table written without quoting."""
-    lines = "\t".join(cells).split("\n")
-    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -970,8 +965,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
-        value = values[0]
-        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        inner = rows_in(values[0], name, known) if isinstance(values[0], dict) else values[0]
         values = inner if isinstance(inner, list) else values
     for number, value in enumerate(values, start=1):
         try:

@@ -40,69 +40,65 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 """
 
 # Contents
-#       164-175  python source     Parses Python source in a process with threads
-#       178-281  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       284-334  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       337-534  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       537-780  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      783-1227  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1230-1300  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1303-1545  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1548-1669  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1672-1930  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1933-2062  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2065-2206  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2209-2560  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2563-2773  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2776-2867  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2870-2954  prompts           Load training and held-out prompts as token ids
-#     2957-3189  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3192-3470  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3473-3810  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3813-3952  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3955-4177  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4180-4306  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4309-4626  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4629-4806  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4809-4969  play              Play a policy's conversations with environments; each turn samples all open …
-#     4972-5140  play setup        Set up and score conversations, for all programs that take --environment
-#     5143-5198  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5201-5413  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5416-5561  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5564-5630  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5633-5735  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5738-5957  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5960-6247  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     6250-6569  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6572-6692  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     6695-6945  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6948-7030  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     7033-7312  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     7315-7452  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7455-7647  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7650-7837  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7840-8129  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     8132-8212  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     8215-8515  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8518-8637  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8640-8934  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8937-9032  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     9035-9214  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     9217-9536  memory            The memory that a run will need, from the shape of its networks
-#     9539-9778  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9781-9865  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#    9868-10028  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#   10031-10138  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#   10141-10257  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#   10260-10302  run check         diagnose.py's verdict on a run, while it trains and at its end
-#   10305-10673  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10676-10707  paired tests      Intervals, paired tests, pass@k
-#   10710-10733  settings          Settings of the trainer
-#   10736-10805  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10808-10994  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10997-11111  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   11114-11301  step              One step: rollout, experience, update, in the order of the data
-#   11304-11389  run               The memory and the plan of a run, its loop, and the command line
+#       155-166  python source     Parses Python source in a process with threads
+#       169-272  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       275-351  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       354-555  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       558-793  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      796-1187  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1190-1260  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1263-1500  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1503-1596  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1599-1856  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1859-2069  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2072-2163  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2166-2268  prompts           Load training and held-out prompts as token ids
+#     2271-2503  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2506-2784  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2787-3113  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3116-3255  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3258-3480  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3483-3609  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3612-3929  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3932-4109  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4112-4272  play              Play a policy's conversations with environments; each turn samples all open …
+#     4275-4443  play setup        Set up and score conversations, for all programs that take --environment
+#     4446-4493  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4496-4708  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4711-4856  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4859-4925  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4928-5030  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5033-5252  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5255-5542  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     5545-5864  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5867-5987  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5990-6238  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6241-6323  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6326-6572  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6575-6712  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     6715-6907  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6910-6963  rollouts          Sample and score a batch's rows over all processes
+#     6966-7255  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7258-7338  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7341-7641  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     7644-7763  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     7766-8044  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8047-8142  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8145-8323  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8326-8645  memory            The memory that a run will need, from the shape of its networks
+#     8648-8887  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     8890-8933  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     8936-9099  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9102-9208  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9211-9327  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     9330-9372  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9375-9726  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     9729-9760  paired tests      Intervals, paired tests, pass@k
+#     9763-9786  settings          Settings of the trainer
+#     9789-9957  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#    9960-10073  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10076-10259  step              One step: rollout, experience, update, in the order of the data
+#   10262-10347  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -128,17 +124,13 @@ import inspect
 import io
 import itertools
 import json
-import keyword
 import locale
 import logging
 import math
-import numbers
 import os
 import platform
-import queue
 import random
 import re
-import reprlib
 import shlex
 import shutil
 import signal
@@ -156,8 +148,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -297,6 +288,32 @@ def in_bundle(path: str) -> str:
     return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
 
 
+def sibling_path(name: str) -> Path | None:
+    """The script NAME.py beside this file or in the bundle's scripts; None if there is none."""
+    places = [folder / f"{name}.py" for folder in (HERE.parent, BUNDLE / "scripts")]
+    return next((place for place in places if place.is_file()), None)
+
+
+def has_sibling(name: str) -> bool:
+    """Whether `sibling` finds this bundle's script; beside a copy may be a file of that name by somebody else."""
+    path = sibling_path(name)
+    return bool(path) and f"# Built from src/programs/{name}" in path.read_text(encoding="utf-8", errors="ignore")[:200]
+
+
+@functools.cache
+def sibling(name: str):
+    """Load the script of `sibling_path` when it is first needed."""
+    path = sibling_path(name)
+    need(path, f"got no {name}.py in {HERE.parent}; expected it; try copying the bundle's scripts/{name}.py there")
+    if str(path) in sys.modules:
+        return sys.modules[str(path)]
+    spec = importlib.util.spec_from_file_location(str(path), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # only now, as other threads and copies of this file must not see half of it; the first one counts
+    return sys.modules.setdefault(str(path), module)
+
+
 def has_embedded_data(data: str) -> bool:
     """Whether `data` is the embedded task's training file."""
     return Path(data).resolve() == Path(EMBEDDED_DATA)
@@ -399,7 +416,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -420,7 +438,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
@@ -541,12 +562,11 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    decode_graphs = True  # a setting of programs that sample in every step
     attn_implementation = "auto"  # a setting of programs that train or evaluate
     share_prompts = False  # of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate while training
     threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
@@ -765,13 +785,6 @@ def check_trainer(config: BaseConfig) -> None:
     need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
-    reused = config.reuse_prefill or config.rollout_engine == "hf"
-    got = "got reuse_prefill false with vllm, which has a prefix cache of its own"
-    need(reused, f"{got}; expected the sampler hf; try --vllm_args enable_prefix_caching=false")
-    waits = "--rollout_engine vllm" if config.rollout_engine == "vllm" else "--environment"
-    whole = config.rollout_engine == "vllm" or getattr(config, "environment", "")
-    got = f"got --score_while_sampling groups with {waits}, whose completions are scored when all have ended"
-    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected never, or samples, the default")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {', '.join(sorted(unknown))}; expected wandb, tensorboard or trackio")
 
@@ -784,8 +797,6 @@ def free_on_resume(config) -> set[str]:
 
 GRACE_S = 5.0  # seconds for cleanup after a KeyboardInterrupt, before the process is ended by force
 WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
-TORCHRUN_GRACE_S = 30.0  # seconds from SIGTERM to SIGKILL, torchrun's default
-SHOWN_EVERY_S = 30.0  # how often a long step says how far it is
 STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
@@ -1052,44 +1063,6 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
-class LongStep:
-    """Shows how far a step is if one of its phases takes longer than half a minute, as with real models on a CPU.
-
-    A run's log sets `write`, which shows a line in place of the one before it.
-    """
-
-    def __init__(self):
-        self.write, self.name, self.total, self.done, self.begun, self.shown = None, "", 0, 0, 0.0, 0.0
-        self.visible = False
-
-    def begin(self, name: str, total: int) -> None:
-        """Begin a phase of `total` units, which its name states."""
-        self.end()
-        self.name, self.total, self.done, self.begun = name, total, 0, time.perf_counter()
-        self.shown = self.begun
-
-    def end(self) -> None:
-        """Remove the phase's line."""
-        if self.write and self.visible:
-            self.write("")
-        self.visible = False
-
-    def advance(self, count: int = 1) -> None:
-        """Count units that are done; every 30 s there is a line."""
-        now, self.done = time.perf_counter(), min(self.done + count, self.total)
-        if self.write and self.done and now - self.shown >= SHOWN_EVERY_S:
-            left = (now - self.begun) * (self.total / self.done - 1)
-            self.shown, self.visible = now, True
-            self.write(f"{self.name} {self.done:,} of {self.total:,}, about {left / 60:.0f} min left")
-
-    def advance_rows(self, count: int) -> None:
-        """Count a micro-batch's rows; the other processes have as many."""
-        self.advance(count * world()[1])
-
-
-LONG_STEP = LongStep()
-
-
 @contextlib.contextmanager
 def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
     """Context that turns running out of memory into a MemoryShortage with the phase and advice."""
@@ -1212,19 +1185,6 @@ def stop_before_update() -> None:
     stop = StopRequest.current
     if stop and stop.leaves_steps() and (signum := stop.agreed()):
         raise StopRequested(signum)
-
-
-def note_long_step(seconds: float) -> bool:
-    """Warn if torchrun may kill the run before a step of `seconds` is saved; returns whether it may."""
-    grace = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", TORCHRUN_GRACE_S))
-    may_be_killed = "TORCHELASTIC_RUN_ID" in os.environ and seconds > grace
-    if may_be_killed:
-        say(
-            f"note: a step takes {seconds:.0f} s, and after SIGTERM torchrun kills its processes within {grace:.0f} s, "
-            f"or its --shutdown_timeout: an update under way is lost then; try --shutdown_timeout {2 * seconds:.0f} "
-            "before the script (torch 2.13), or checkpoints more often"
-        )
-    return may_be_killed
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -1497,6 +1457,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         if not any(cell.strip() for cell in cells):
             continue
         cells = cells[: len(names)] + filled(cells[len(names) :])
+        lines = "\t".join(cells).split("\n")
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -1505,17 +1466,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
             yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
-        elif delimiter == "\t" and holds_rows(cells):
+        elif delimiter == "\t" and len(lines) > 1 < len(cells) and {x.count("\t") for x in lines} == {len(cells) - 1}:
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
-
-
-def holds_rows(cells: list[str]) -> bool:
-    """Whether cells with line feeds may be several rows of a table written without quoting."""
-    lines = "\t".join(cells).split("\n")
-    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1554,17 +1509,6 @@ LISTS = set(
 )
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
-SPEAKER = re.compile(
-    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
-    r"|<(?:\|im_start\||start_of_turn)>(\w+)\n|(?:(?<![^\n>])<\||<｜)(?i:(user|assistant|system))[|｜]>"
-    r"|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
-)
-DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
-TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
-# the end of an answer that is only begun
-BEGUN = re.compile(r"(<think>|\blet(['’]s| me| us)\b[^.:\n]{0,40} step by step[.:]?)\s*\Z", re.IGNORECASE)
-ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
@@ -1652,23 +1596,6 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
-    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
-
-
-def holds_answer(text) -> bool:
-    """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
-    marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2 or BEGUN.search(text[-200:]):
-        return False
-    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
-    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
-    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
-    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
-
-
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -1744,8 +1671,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
-        value = values[0]
-        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        inner = rows_in(values[0], name, known) if isinstance(values[0], dict) else values[0]
         values = inner if isinstance(inner, list) else values
     for number, value in enumerate(values, start=1):
         try:
@@ -1928,636 +1854,6 @@ def check_prompt(prompt, where: str) -> None:
     for role in texts[::2]:
         known = MISNAMED.get(role.strip().lower(), role)
         need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
-
-
-# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
-
-_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
-    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
-    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
-)
-_IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
-    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
-)
-_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
-_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-_ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
-    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
-    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
-    "jawaban": r"\bjawaban(?:nya)?",
-}
-_MARKS = {
-    **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
-        for word, noun in _ANSWERS.items()
-    },
-    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
-    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
-    **{
-        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|คือ|[ *]{{0,3}}[:：=])[\s:：*_]*"
-        for word in ("答案", "正确选项", "正確選項", "คำตอบ")
-    },
-    **{
-        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
-        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
-        for word in ("选", "選")
-    },
-    **{
-        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
-        for word in ("答え", "正解", "解答", "答", "정답", "답")
-    },
-    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
-    "####": r"(?<!#)####(?!#)[ \t*_]*",
-}
-BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
-_IS_RIGHT = (
-    r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
-    r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
-)
-_BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
-    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
-    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
-    r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
-    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
-    r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
-)
-_EXPLANATION = re.compile(
-    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
-    r"|explication|explicación|解析|解释|解説|理由))\b"
-)
-_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
-    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
-    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
-)
-WEAK_MARK = re.compile(  # marks where there are no others
-    r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
-    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
-    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
-    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
-)
-_BEFORE = re.compile(
-    r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
-    r"[\s,:]*|(?:所以|因此)[，,]?)+"
-)
-_COMMA = re.compile(
-    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
-)
-# unambiguous digit groups: 1.234.567, 12'500, 1_000; decimal commas that such groups or a currency sign reveal
-_GROUPED = re.compile(
-    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
-    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
-)
-_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
-
-
-@functools.lru_cache(256)
-def _any_of(words: tuple[str, ...]) -> re.Pattern:
-    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
-
-
-def marks(text: str) -> Iterator[re.Match]:
-    """Find what precedes an answer: `####`, "the answer is", 答案是; else "answers are", "so" of "so B is right"."""
-    lower = text.lower()
-    strong = _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
-    first = next(strong, None)
-    return itertools.chain([first], strong) if first else WEAK_MARK.finditer(text)
-
-
-def has_mark(text: str) -> bool:
-    """Whether a text states an answer by a mark or phrase."""
-    return next(marks(text), None) is not None
-
-
-def ungrouped(text: str) -> str:
-    """Remove digit group separators where they are unambiguous; 1.234 stays, as a decimal.
-
-    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
-    ('1234567', '12500', '1234.50 €', '€1.200')
-    """
-    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
-
-
-def with_point(text: str) -> str:
-    """Replace decimal commas by points (3,5; 1.234,56; 0,125); commas in 1,234 and 1,00,234 group digits."""
-    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
-    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
-
-
-def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
-    heads = [*_EXPLANATION.finditer(answer)]
-    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
-    if heads and not repeated and not _RECONSIDERED.search(answer):
-        answer = answer[: heads[0].start()] or answer
-    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
-    short = answer[start.end() if start else 0 : end.start() if end else None]
-    return short if short.strip(" \t\n*_") else answer
-
-
-# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
-
-HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
-HEADING = re.compile(
-    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
-    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
-)
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with a unit
-# a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
-SENTENCE_END = re.compile(
-    r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
-)
-NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that a gold answer does not use ("I choose")
-# before a mark: LEAD may open its clause; NO_CLAUSE makes it a condition, or a string in a program
-LEAD = re.compile(
-    r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
-)
-NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
-NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =` in a URL, code or SQL
-ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
-# \boxed followed by a brace, a word, or one command with its arguments (\frac12, \text{B}) that no formula follows
-BOX = re.compile(
-    r"\\(?:boxed|fbox)(?![a-z])\s*"
-    rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
-)
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-FLOW = (ast.For, ast.While, ast.If, ast.With)
-STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
-
-
-def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` starts a heading or comment: a usual title, a line over 80 characters, or words above text."""
-    if mark[0][0] != "#":
-        return False
-    line, _, below = text[mark.start() + 4 :].partition("\n")
-    line = line.strip(" \t*_")
-    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
-    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
-
-
-def marked_gold(text: str) -> str:
-    """The gold answer in a solution: the text after its last `####` (no heading), a stated answer, or all of it."""
-    text = text.rpartition("</think>")[2]
-    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
-    return (answers[-1] if answers else stated_gold(text) or text).strip()
-
-
-def stated_gold(text: str) -> str | None:
-    """The short answer that the last line states ("Answer: 12", "So the answer is 12."), or that ends in `</answer>`.
-
-    Of several in the line, the last counts. None if there is none, or if a box in the text is not closed.
-    """
-    tagged = text.rstrip().removesuffix("</answer>")
-    if "<answer>" in tagged and tagged != text.rstrip():
-        return tagged.rpartition("<answer>")[2].strip()
-    *above, line = text.strip().split("\n")
-    line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
-    latest = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
-    answer = next(filter(None, (statement(line, mark) for mark in latest)), None)
-    boxes = None if answer is None or boxes_in(text) is None else boxes_in(answer)
-    return None if boxes is None else [answer, *boxes][-1]
-
-
-def is_prose(line: str, mark: re.Match, above: str) -> bool:
-    """Whether `answer =` is prose: at the start of a line, and not in a program, SQL or a URL."""
-    before, after = line[: mark.start()], line[mark.end() :].rstrip()
-    in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
-    return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
-
-
-def statement(line: str, mark: re.Match) -> str | None:
-    """The answer that follows a mark in its sentence; None if it is too long, no answer, or has another mark.
-
-    Words count only if the mark opens a clause ("So the answer is Paris"); numbers and formulas count anywhere.
-    """
-    answer = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
-    clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
-    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or answer.count('"') % 2:
-        return None
-    words = 0 if VALUE.fullmatch(answer) else count_words(answer)
-    is_short = len(answer) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
-    return answer if is_short and re.search(r"\w", answer) and not has_mark(answer) else None
-
-
-def count_words(answer: str) -> int:
-    """Number of words in an answer, not counting single letters, numbers and LaTeX commands."""
-    return len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
-
-
-def boxes_in(text: str) -> list[str] | None:
-    """Contents of the outermost `\\boxed` and `\\fbox`; None if one is not closed."""
-    contents, at = [], 0
-    while m := BOX.search(text, at):
-        depth, at = 1, m.end()
-        if not m[0].endswith("{"):
-            contents.append(m[1] or "")
-            continue
-        for brace in BRACE.finditer(text, at):
-            depth += (brace[0] == "{") - (brace[0] == "}")
-            if not depth:
-                break
-        if depth:
-            return None
-        contents.append(text[at : brace.start()])
-        at = brace.end()
-    return contents
-
-
-def accepted(gold) -> list:
-    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
-
-    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
-    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
-    """
-    if not isinstance(gold, list | tuple):
-        return [gold]
-    if is_matrix(gold):
-        return [json.dumps(gold, default=str)]
-    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
-    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
-    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
-
-
-def is_matrix(value) -> bool:
-    """Whether a value is a list of equally long rows of numbers."""
-    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
-    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
-    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
-
-
-@functools.lru_cache(32)
-def parsed(source: str) -> ast.Module | None:
-    """The syntax tree of Python source, or None if it does not parse."""
-    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        warnings.simplefilter("ignore")  # about invalid escapes
-        return parse_python(source)
-    return None
-
-
-def is_program(text: str) -> bool:
-    """Whether a text is Python source with statements beyond expressions."""
-    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
-
-
-# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
-
-SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a name or a count in these columns
-# texts that a question is about, in the order in which they precede it
-READ_FIRST = (
-    *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
-)
-# either part of the question or notes about it
-DOUBTFUL = (
-    "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
-    "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
-    "output_description search_results statement statements claim conclusion theory tools functions "
-    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
-    "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
-).split()
-SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
-MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
-PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
-BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
-PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
-HTML_TAGS = ("<image>", "<video>", "<audio>")
-# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
-LABELS = re.compile(
-    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
-)
-NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
-HTML = re.compile(
-    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
-    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
-)
-TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
-SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
-TOOLS = ("tools", "functions")
-TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
-CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
-BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
-UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
-SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
-CHOICE_KEYS = (
-    "choices options answer_choices answer_options endings choice candidates alternatives mc1_targets answers "
-    "distractors incorrect_answers"
-).split()
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
-MISSING = (
-    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
-    r"|proof|not ?found|No answer provided)\s*"
-)
-MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
-TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
-REPLIES = ("assistant", "gpt", "bot", "model")
-LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
-# how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
-SPREADSHEET = (
-    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
-    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
-)
-GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
-BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also zero-width ones
-WHOLE = r"\s*[-+]?\d+\.0\s*"
-ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
-    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
-    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
-    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
-    rf"(?!\s*\Z)({BLANK}.*|.*{BLANK})": "have blanks around them, like {}, which a reward may compare; strip them",
-    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
-    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
-    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
-    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
-    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|(\{.*: ?)?array\(\[["'].*""": "are lists as text, like {}; write lists",
-}
-
-ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
-    LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
-    "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
-    rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
-    r"\n\n(?i:nan|none|null|<?no ?input>?)\Z": "end in a missing value, such as nan or <noinput>; empty that column",
-    r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
-    r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
-}
-
-
-def plain_name(name: str) -> str:
-    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
-        return True
-    words = words_in(name)
-    if not words or NOTE_WORDS & {*words}:
-        return False
-    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
-
-
-def is_system(name: str) -> bool:
-    """Whether a column's name says that it holds a system prompt."""
-    return SYSTEM.fullmatch(plain_name(name)) is not None
-
-
-def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
-    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name in snake or camel case, in lower case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, video or sound, or their location."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    complete = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            complete.append(tuple(family[place] for place in sorted(family)))
-    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
-    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The column or columns that hold the choices of a question; () if there are none."""
-    keys, families = choice_names(tuple(row))
-    for name in keys:
-        value = row[name]
-        if is_empty(value) or not isinstance(value, str | list | dict):
-            continue
-        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
-            continue
-        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
-            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
-                continue
-        return (name,)
-    for family in families:
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a nested value, without the roles of chat messages."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
-def placeholder_in(text: str) -> str | None:
-    """The first placeholder of an image, video or sound in a prompt; None if there is none.
-
-    `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
-    """
-    is_html = HTML.search(text) is not None
-    for place in PLACED.finditer(text):
-        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
-        ends = not text[place.end() :].strip()
-        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
-        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
-            return place[0].strip()
-    return None
-
-
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def is_json_schema(name: str, value) -> bool:
-    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    with contextlib.suppress(ValueError):
-        value = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(value, dict):
-        return False
-    properties, kind = value.get("properties"), value.get("type")
-    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
-        return True
-    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
-
-
-def are_earlier_turns(value, prompt) -> bool:
-    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
-    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
-    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
-    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
-        return False
-    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
-    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
-    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
-
-
-def whole_text(prompt) -> str:
-    """The text of a prompt: itself, or the texts of its messages."""
-    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
-    choices = choice_columns(row)
-    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
-    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
-    if not names:
-        return []
-    whole = whole_text(prompt)
-    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        if name in TOOLS:  # a chat template may write them in another form
-            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
-        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
-        if not is_note and not is_whole and not is_there:
-            unread.append(name)
-    return unread
-
-
-def unnamed_function(row: dict, asked: str) -> str:
-    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
-    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
-    parts = tests if isinstance(tests, list) else [tests]
-    cases = [part for part in parts if isinstance(part, dict)]
-    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
-    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
-    called = CALL_NAME.findall(source) if "assert" in source else []
-    names = {str(name).split(".")[-1] for name in given if name} or {*called}
-    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
-    if not names:
-        return ""
-    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
-    return UNNAMED if names.isdisjoint(known) else ""
-
-
-def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
-    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
-
-    >>> odd_answers("gold", ["3,5", "4,25", "12"])
-    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
-    """
-    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
-    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
-    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        odd[ODD_ANSWERS[WHOLE]] = []
-    if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
-        if 2 * asking > len(prompts):
-            odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
-    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
-    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
-    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
-    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
-    if name != "ground_truth":  # an environment's own
-        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
-        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
-    plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
-    several = [items[:3] for items, different in kinds if len(different) > 1]
-    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = several
-    findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
-    return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
-
-
-def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
-    """Print the messages of `odd_answers` for the columns that rewards compare with."""
-    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
-            say(f"warning: {source}: {line}")
-
-
-def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
-    counts, total = Counter(), len(asked)
-    prompts = [prompt for _, prompt in asked]
-    warn_odd_answers(source, [row for row, _ in asked], prompts)
-    for row, prompt in asked:
-        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
-        counts.update([] if prepared else unread_parts(row, prompt))
-    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
-    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
-    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    flaws = (
-        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
-        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
-        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
-        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
-        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
-    )
-    for flags, message in flaws:
-        if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {message}")
-    if counts:
-        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
-        got = f"got columns that look like a part of the question but are in no prompt: {names}"
-        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
-        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
-    return counts
 
 
 # --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
@@ -2912,6 +2208,24 @@ def prompt_row(row: dict, column: str, where: str) -> dict:
     reserved = {*RESERVED, column}
     columns = {name: value for name, value in row.items() if name not in reserved}
     return {"prompt": prompt_of(row, column, where), "columns": columns}
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]:
+    """Warn of odd prompts and answers, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs.
+
+    This bundle's data_loader.py does it; without that file beside the script, a note says so.
+    """
+    try:
+        checks = sibling("data_loader").warn_unread if has_sibling("data_loader") else None
+    except Exception:  # an older copy, or an edited one
+        checks = None
+    if checks:
+        return checks(source, asked)
+    say_once(
+        "note: the data's questions and answers are not checked, as this version's data_loader.py is not beside this "
+        "script; try `python scripts/data_loader.py FILE --validate` in the bundle"
+    )
+    return {}
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -3524,15 +2838,11 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, its first awaitable) together and return their results in order."""
-        future = self.start(jobs, limits)
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
         try:
             return future.result()
         finally:
             future.cancel()  # a signal may have ended the wait
-
-    def start(self, jobs: list[tuple], limits: CallLimits):
-        """Start `gathered` in the loop's thread and return its future."""
-        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await the jobs inside the loop; if one fails, the others are cancelled."""
@@ -3776,8 +3086,6 @@ class Reward:
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
-        self.slow = False  # whether functions take long compared with sampling
         self.others = ()  # arguments that functions get beside columns
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
@@ -3789,16 +3097,11 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row, self.others)
 
-    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
-        """Return (scores [n], {function: list of n floats or None}) for n completions.
-
-        Args:
-            known: {function: raw result} of functions that were called already.
-        """
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
         if not rows:  # more processes than held-out prompts
             return [], {}
-        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
-        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
+        results = raw_results(self.functions, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], rows, completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -5181,21 +4484,13 @@ def load_whole(load, source: str, **options):
     transformers fills them with random numbers. What tied layers share need not be in the files.
     """
     model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
-    weights, head = model.state_dict(keep_vars=True), model.get_output_embeddings()
+    weights = model.state_dict()
     missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
-    if not missing:
-        return model
     got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
     others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
-    wrapped = (key.removesuffix(name) for key in unread[:9] for name in missing if key.endswith(f".{name}"))
-    prefix = next(wrapped, "")
-    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
-    advice = "copying or saving all of its files again"
-    if prefix:
-        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
-    elif {*missing} <= of_head:
-        advice = "the language model that it was made of (a tied head needs tie_word_embeddings in config.json)"
-    raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
+    advice = "saving the whole language model again, with its head (or tie_word_embeddings) and outside any wrapper"
+    need(not missing, f"{got}, such as {', '.join(missing[:1])}{others}; expected all of them; try {advice}")
+    return model
 
 
 # --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
@@ -6720,16 +6015,21 @@ def relative_gap(states, expected) -> float:
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
-def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
-    """Mean relative gap between states of tokens fed one by one to `step(ids, mask, cache)` and of whole texts."""
-    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+def states_alone(network, texts: list[list[int]], device) -> list:
+    """Hidden states [T, H] of each text by itself, without pads and without a cache."""
     whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
-    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    return [plain_states(network, ids, torch.ones_like(ids))[0] for ids in whole]
+
+
+def decoding_gap(models: Models, vocabulary: int, decoding: Decoding) -> float:
+    """Mean relative gap between states of tokens fed one by one to the policy with a cache and of whole texts."""
+    texts, new, gaps, device = probe_texts(vocabulary, decoding.pads), 4, [], models.device
+    expected = states_alone(models.policy, texts, device)
+    ids, mask = left_pad([text[: 1 - new] for text in texts], models.pad_id, device)
     rows, cache = [0, 1], None
     for t in range(new):
-        states, cache = step(ids, mask, cache)
-        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        states, cache = cached_states(models.policy, ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t - new]) for i, row in enumerate(rows)]
         if decoding.leaving and t == 0:
             rows, mask = [1], mask[1:]
             select_rows(cache, torch.tensor(rows, device=device))
@@ -6748,43 +6048,38 @@ def holds(gap, limit: float) -> bool:
         return False
 
 
-def turns_gap(read, step, one, config, pad_id: int, device) -> float:
+def turns_gap(models: Models, config) -> float:
     """Mean relative gap between texts read in turns, with pads in between, and whole texts; inf for other caches.
 
-    Args:
-        read: `(ids, mask) -> states`: whole texts.
-        step: `(ids, mask, cache) -> (states, cache)`: several further tokens of each text.
-        one: `(token [B], mask, cache, padded) -> states [B, H]`: one further token of each text.
-        config: the model's text config.
+    `config` is the policy's text config.
     """
-    texts, gaps = probe_texts(config.vocab_size), []
-    whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
+    texts, gaps, policy, device = probe_texts(config.vocab_size), [], models.policy, models.device
+    expected = states_alone(models.policy, texts, device)
 
     def compare(states, order, places) -> None:
         gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
 
-    ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
-    cache = step(ids, mask, None)[1]
+    ids, mask = left_pad([texts[0][:5], texts[1][:2]], models.pad_id, device)
+    cache = cached_states(policy, ids, mask, None)[1]
     if not has_plain_layers(cache, config):
         return math.inf
     token = torch.tensor([texts[0][5], texts[1][2]], device=device)
     grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(one(token, grown, cache, True), (0, 1), (6, 3))
+    compare(next_states(policy, token, grown, cache, True), (0, 1), (6, 3))
     rows, lengths = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
     kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
     for leaving in (rows[1:], rows[:1]):
         kept.take([0, 1], mask, cache, leaving, rows, lengths)
     order, cache, mask = kept.cache_of([0, 1])
-    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
+    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], models.pad_id, device)
     mask = torch.cat([mask, new_mask], dim=1)
-    compare(step(new, mask, cache)[0][:, -1], order, (9, 4))
+    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
     token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
     mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(one(token, mask, cache, True), order, (10, 5))
-    cache = step(whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
-    alone = one(whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, False)
-    compare(alone, (0,), (6,))
+    compare(next_states(policy, token, mask, cache, True), order, (10, 5))
+    ids = torch.tensor([texts[0][:6]], device=device)  # without pads
+    cache = cached_states(policy, ids[:, :5], torch.ones_like(ids[:, :5]), None)[1]
+    compare(next_states(policy, ids[:, 5], torch.ones_like(ids), cache, False), (0,), (6,))
     return sum(gaps) / len(gaps)
 
 
@@ -6793,17 +6088,17 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     policy, device, gaps = models.policy, models.device, []
     prompts, which = probe_texts(vocabulary), torch.tensor([1, 0, 1, 1], device=device)
     new = torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [torch.tensor([prompts[n] + new[:, row].tolist()], device=device) for row, n in enumerate(which)]
+    texts = [prompts[n] + new[:, row].tolist() for row, n in enumerate(which)]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
-        expected = [plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts]  # [2, H] each
+        expected = states_alone(models.policy, texts, device)
         cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
     mask, rows = mask[which], torch.arange(4, device=device)
     for t in range(2):
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
         with autocast(config, device):
             states = next_states(policy, new[t, rows], mask, cache, padded=True)
-        gaps += [relative_gap(state, expected[row][t]) for state, row in zip(states, rows, strict=True)]
+        gaps += [relative_gap(state, expected[row][t - 2]) for state, row in zip(states, rows, strict=True)]
         if t == 0:
             rows, mask = rows[1:], mask[1:]
             select_rows(cache, rows)
@@ -6851,10 +6146,9 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     """Raise UserError if left padding changes a network's states, as in some networks without attention."""
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     ids, mask = left_pad(texts, models.pad_id, models.device)
-    alone = torch.tensor([texts[1]], device=models.device)
     with torch.no_grad(), autocast(config, models.device), first_layers(config, network, models.device):
-        padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
-    gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
+        padded, [expected] = plain_states(network, ids, mask), states_alone(network, texts[1:], models.device)
+    gap = relative_gap(padded[1, -len(texts[1]) :], expected)
     kind, fits = type(unwrapped(network)).__name__, gap < gap_limits(config, models.device)[0]
     got = f"got {name} {kind}, whose states move by {gap:.0%} when a text is padded on the left"
     need(fits, f"{got}; expected a network that ignores masked tokens; try another architecture")
@@ -6862,18 +6156,17 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     """Probe the policy's cache; UserError if no way of sampling with it agrees with the model as trained."""
-    policy, pad_id, device = models.policy, models.pad_id, models.device
+    policy, device = models.policy, models.device
     text, name = unwrapped(policy).config.get_text_config(), type(unwrapped(policy)).__name__
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step, one = (functools.partial(states, policy) for states in (plain_states, cached_states, next_states))
     (limit, worst), can_group = gap_limits(config, device), False
     candidates = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # most capable first
     with torch.no_grad(), autocast(config, device), first_layers(config, policy, device):
-        gap = functools.partial(decoding_gap, read, step, vocabulary=size, pad_id=pad_id, device=device)
-        measured = next((able for able in candidates if holds(functools.partial(gap, decoding=able), limit)), None)
+        gap = functools.partial(decoding_gap, models, size)
+        measured = next((able for able in candidates if holds(functools.partial(gap, able), limit)), None)
         if measured and measured.pads and measured.leaving:
-            plain = holds(lambda: turns_gap(read, step, one, text, pad_id, device), limit)
-            can_group = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            plain = holds(lambda: turns_gap(models, text), limit)
+            can_group = plain and length_that_shares(policy) == math.inf
             groups = can_group and holds(lambda: groups_gap(config, models, size), worst)
             measured = replace(measured, plain=plain, groups=groups)
     need(
@@ -7049,20 +6342,6 @@ def steps_between_looks(device) -> int:
     return 1 if device.type == "cpu" else 8
 
 
-class Ended:
-    """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
-
-    def __init__(self, tell: Callable, numbers: list[int]):
-        self.tell, self.numbers, self.reported = tell, numbers, set()
-
-    def look(self, rows, tokens, lengths) -> None:
-        """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
-        new = [row for row in rows.tolist() if row not in self.reported]
-        self.reported.update(new)
-        sampled = zip(new, tokens[new].tolist(), lengths[new].tolist(), strict=True)  # a GPU is waited for twice
-        self.tell([(self.numbers[row], ids[:length]) for row, ids, length in sampled])
-
-
 class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
@@ -7104,30 +6383,25 @@ class HFEngine:
                 changed.enter_context(replaced(self.forms))
             yield
 
-    def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
 
         Args:
             prompts: token ids, any lengths.
             noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
                 the rest of its batch; None decodes greedily.
-            tell: called now and then with [(number of a prompt, its completion's ids), …] that have ended since.
 
         Returns:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
         outputs = [None] * len(prompts)
         with self.ready():
-            batches = self.batches(list(map(len, prompts)))
-            for number, rows in enumerate(batches, start=1):
-                LONG_STEP.begin(f"sampling: batch {number} of {len(batches)}, token", self.config.max_new_tokens)
+            for rows in self.batches(list(map(len, prompts))):
                 batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
-                ended = tell and Ended(tell, rows)
                 texts = self.read(batch, self.decoding.groups and not self.graphs)
-                sampled = self.sample(*texts, draws, ended=ended)
+                sampled = self.sample(*texts, draws)
                 for i, output in zip(rows, sampled, strict=True):
                     outputs[i] = output
-        LONG_STEP.end()
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -7142,7 +6416,7 @@ class HFEngine:
     def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
         """(states [B, H] after the prompts, mask [B, T], cache); equal ones are read, with `groups` held once."""
         once = prompts
-        if self.config.reuse_prefill and self.decoding.leaving:
+        if self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
         states, mask, cache = self.read_on(once)
         if len(once) < len(prompts):
@@ -7177,10 +6451,10 @@ class HFEngine:
         """Which rows [n] of tokens [B, T] end with the token at t."""
         return torch.isin(tokens[rows, t], self.end_ids)
 
-    def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
+    def sample(self, states, mask, cache, noise, leave=None) -> list[tuple[list[int], list[float]]]:
         """Completions of the texts that a cache holds, as `generate` returns them; states [B, H] are of their ends.
 
-        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end; `ended` is told of rows.
+        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end.
         """
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
         n, width = mask.shape
@@ -7194,7 +6468,6 @@ class HFEngine:
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                LONG_STEP.advance()
                 logits = tempered(lm_logits(models.policy, states), self.config.temperature)
                 dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
@@ -7203,8 +6476,6 @@ class HFEngine:
                 lengths[rows] = torch.where(ending, t + 1, lengths[rows])
                 running &= ~ending
                 alive = int(running.sum()) if t % every == every - 1 else len(rows)
-                if ended and t % every == every - 1:
-                    ended.look(rows[~running], tokens, lengths)
                 if not alive or t + 1 == limit:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
@@ -7226,8 +6497,6 @@ class HFEngine:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
             raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
-        if ended:
-            ended.look(torch.arange(n), tokens, lengths)
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
 
     def step(self, token, mask, cache, padded: bool) -> tuple:
@@ -7263,16 +6532,14 @@ class TurnSampler:
             place = {number: i for i, number in enumerate(numbers)}
             noise = None if noise is None else noise[[place[number] for number in order]]
             keep = functools.partial(self.kept.take, order, mask)
-            LONG_STEP.begin("sampling a turn: token", engine.config.max_new_tokens)
             sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
-        LONG_STEP.end()
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in sampled.items()}
         return [sampled[number] for number in numbers]
 
 
 def turn_sampler(engine) -> Callable:
     """`(prompts, noise, numbers) -> completions` of an engine, for the turns of the conversations of one batch."""
-    if isinstance(engine, HFEngine) and engine.decoding.plain and engine.config.reuse_prefill:
+    if isinstance(engine, HFEngine) and engine.decoding.plain:
         return TurnSampler(engine).generate
     return lambda prompts, noise, numbers: engine.generate(prompts, noise)
 
@@ -7290,13 +6557,6 @@ def restore_rng(states: dict) -> None:
     torch.set_rng_state(states["torch"].cpu())
     if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
         torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
-
-
-def same_rng(one: dict, other: dict) -> bool:
-    """Whether two states are the same: nothing was drawn between them."""
-    pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
-    numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
-    return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
 
 
 @contextlib.contextmanager
@@ -7649,13 +6909,6 @@ class VllmEngine:
 
 # --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
 
-WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
-
-
-def epoch_order(config: BaseConfig, epoch: int, count: int) -> list[int]:
-    """The order of `count` prompts in one pass over the data."""
-    return np.random.default_rng([config.seed, 1, epoch]).permutation(count).tolist()
-
 
 def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
@@ -7663,129 +6916,9 @@ def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> 
     for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
         if not picked or index == 0:
-            order = epoch_order(config, epoch, len(rows))
+            order = np.random.default_rng([config.seed, 1, epoch]).permutation(len(rows)).tolist()
         picked.append(rows[order[index]])
     return picked
-
-
-def scores_alone(function) -> bool:
-    """Whether a reward scores each completion by itself: one of one sample, or one whose `needs_group` is False."""
-    if isinstance(function, PerSample):
-        return True
-    alone = getattr(function, "needs_group", None) is False and not hasattr(function, "load_state_dict")
-    return alone and all(map(scores_alone, getattr(function, "functions", ())))
-
-
-class EarlyScores:
-    """What reward functions say of completions that have ended, asked while the others are sampled.
-
-    A slow judge or a sandbox then costs only what it takes longer. Sampling has a thread of its own meanwhile, as
-    rewards may need the main one (signals, connections of one thread).
-
-    It is what they would say of all rows in order: where one raises or draws random numbers, none of it counts.
-    """
-
-    def __init__(self, functions: dict, reward: Reward, models: Models, rows: list[dict]):
-        columns = {name: None for row in rows for name in row["columns"]}  # of all rows, as a batch has them
-        self.rows = [row | {"columns": {name: row["columns"].get(name) for name in columns}} for row in rows]
-        self.groups, self.waiting = [id(row) for row in rows], Counter(map(id, rows))
-        self.functions, self.reward, self.models = functions, reward, models
-        self.ids, self.asked, self.failed, self.before = {}, [], False, rng_state()
-
-    def sample(self, engine, prompts: list[list[int]], noise) -> tuple[list, float]:
-        """(what `engine.generate` returns, when that was), with completions scored as they end."""
-        ended, gone = queue.SimpleQueue(), threading.Event()
-
-        def tell(completions: list[tuple[int, list[int]]]) -> None:
-            if gone.is_set():
-                raise InterruptedError("nobody waits for these samples")
-            ended.put(completions)
-
-        def generate() -> tuple[list, float]:
-            if self.models.device.index is not None:  # each thread has its own current GPU, first cuda:0
-                torch.cuda.set_device(self.models.device)
-            return engine.generate(prompts, noise, tell), time.perf_counter()
-
-        with ThreadPoolExecutor(1, "sampler") as pool:
-            sampled = pool.submit(generate)
-            sampled.add_done_callback(lambda _: ended.put(None))
-            try:
-                while (completions := ended.get()) is not None:
-                    self.score(completions)
-            except BaseException:
-                gone.set()
-                raise
-            return sampled.result()
-
-    def score(self, completions: list[tuple[int, list[int]]]) -> None:
-        """Ask the functions about completions (row, ids) that have ended."""
-        if self.failed or not completions:
-            return
-        self.ids |= completions
-        self.waiting.subtract(self.groups[row] for row, _ in completions)
-        whole = {self.groups[row] for row, _ in completions if not self.waiting[self.groups[row]]}
-        of_groups = [row for row, group in enumerate(self.groups) if group in whole]
-        try:
-            for name, function in self.functions.items():
-                rows = [row for row, _ in completions] if scores_alone(function) else of_groups
-                self.ask(name, function, rows)
-        except (Exception, SystemExit):  # it will be raised again, by all rows in order
-            self.failed = True
-
-    def ask(self, name: str, function, rows: list[int]) -> None:
-        """Call a function for some rows; what is to be awaited is begun."""
-        if not rows:
-            return
-        texts = [visible_text(self.models.tokenizer, self.ids[row], self.models.eos_ids) for row in rows]
-        arguments = reward_arguments([self.rows[row] for row in rows], texts, [self.ids[row] for row in rows])
-        calls = reward_calls(function, arguments)
-        owners = [[row] for row in rows] if isinstance(function, PerSample) else [rows]
-        for owned, call in zip(owners, calls, strict=True):
-            with REWARD_STATE.swapped():
-                answer = call()
-            if inspect.isawaitable(answer):
-                answer = reward_loop().start([(0, call, answer)], self.reward.limits)
-            self.asked.append((name, owned, answer))
-
-    def results(self) -> dict[str, list]:
-        """Raw results by function, of all rows; {} where they would not be those of a call after sampling."""
-        results = {name: [None] * len(self.rows) for name in self.functions}
-        try:
-            for name, rows, answer in [] if self.failed else self.asked:
-                value = answer.result()[0] if isinstance(answer, Future) else answer
-                values = value.tolist() if hasattr(value, "tolist") else value
-                values = [value] if isinstance(self.functions[name], PerSample) else list(values)
-                for row, one in zip(rows, values, strict=True):
-                    results[name][row] = one
-        except Exception:
-            self.failed = True
-        finally:
-            for *_, answer in self.asked:
-                if isinstance(answer, Future):
-                    answer.cancel()
-        drawn = not same_rng(self.before, rng_state())
-        if drawn and not self.failed:
-            self.reward.in_turn = True
-            say("note: a reward draws random numbers: all rewards are called after sampling, in the order of the rows")
-        if drawn or self.failed:
-            restore_rng(self.before)
-            return {}
-        return results
-
-
-def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict]) -> EarlyScores | None:
-    """EarlyScores of the functions that `score_while_sampling` names; None where there are none, or vLLM samples.
-
-    Those that score each alone are called so once they have been slow; it changes no score.
-    """
-    how = config.score_while_sampling
-    ours = isinstance(engine, HFEngine) and isinstance(reward, Reward)
-    if how == "never" or not rows or not ours or reward.in_turn:
-        return None
-    chosen = reward.functions
-    if how == "samples":
-        chosen = {name: function for name, function in chosen.items() if reward.slow and scores_alone(function)}
-    return EarlyScores(chosen, reward, models, rows) if chosen else None
 
 
 def collect(
@@ -7795,17 +6928,10 @@ def collect(
 
     def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts = [row["prompt_ids"] for row in local_rows]
-        early = early_scores(config, models, engine, reward, local_rows)
-        if early:
-            outputs, sampled = early.sample(engine, prompts, draws)
-        else:
-            outputs, sampled = engine.generate(prompts, draws), time.perf_counter()
+        outputs = engine.generate([row["prompt_ids"] for row in local_rows], draws)
+        sampled = time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
-        known = [early.results()] if early else []
-        scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
-        if isinstance(reward, Reward):
-            reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
+        scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs])
         count_seconds(timer, start, sampled)
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
@@ -8748,7 +7874,6 @@ class TrainerSettings(RunSettings):
 
 
 @in_order(
-    score_while_sampling="reward_retries",
     max_prompt_tokens="steps",
     rollout_engine="temperature",
     norm_length="check_sync",
@@ -8758,25 +7883,17 @@ class TrainerSettings(RunSettings):
     device="precision",
     micro_batch_tokens="attn_implementation",
     merge_lora="lora_alpha",
-    sample_tokens="sample_every",
     save_every="stop_when",
 )
 @dataclass
 class RolloutSettings(TrainerSettings):
     """What trainers with this bundle's step have."""
 
-    # model and data
-    score_while_sampling: str = setting(
-        "samples",
-        "score while others are still sampled; samples: rewards that score each one alone; groups: all, group by group",
-        ["never", "samples", "groups"],
-    )
     # rollout
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
     rollout_engine: str = setting("hf", "engine that samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process", free=True, auto=True)
-    reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
         True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
     )
@@ -8823,13 +7940,12 @@ class RolloutSettings(TrainerSettings):
         "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
-    sample_tokens: bool = setting(True, "write each token's log-prob and advantage to samples.jsonl", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
 
 
 @in_order(
-    environment="score_while_sampling",
+    environment="reward_retries",
     batch_size="steps",
     algorithm="check_sync",
     ppo_epochs="norm_length",
@@ -8881,12 +7997,6 @@ class PolicySettings(RolloutSettings, ConversationSettings):
     mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then groups of equal score fill the batch")
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: prompts with a running pass rate (full marks from the first reward) outside are drawn one time in "
-        "ten",
-        several=True,
-    )
     max_oversampling: float = setting(
         1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
     )
@@ -9144,7 +8254,6 @@ def run_updates(
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
     applied, updates, target_kl = [], 0, getattr(config, "target_kl", 0.0)
-    LONG_STEP.begin("update: completion", config.ppo_epochs * (config.batch_size if active is None else len(active)))
     for epoch in range(config.ppo_epochs):
         order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
         for rows in order.reshape(config.minibatches, -1):
@@ -9784,47 +8893,6 @@ OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
 # of samples.jsonl
 SAMPLE_KEYS = ("prompt", "completion", "score", "rewards", "finished", "advantage", *OF_CONVERSATIONS)
 
-
-def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
-    """How many characters of the ids' text each token adds, one number per id; they sum to the text's length.
-
-    A token that ends inside a character (byte-level BPE) adds 0, and the one that completes it adds all of it. Each
-    piece is decoded after the one before it, as some tokenizers drop a space at the beginning of a text.
-    """
-    lengths, start, done = [], 0, 0  # ids[start:done] is the piece before, ids[done:] what is not yet text
-    for end in range(1, len(ids) + 1):
-        before, text = (tokenizer.decode(ids[start:stop], skip_special_tokens=False) for stop in (done, end))
-        if len(text) > len(before) and not text.endswith("\ufffd"):
-            lengths.append(len(text) - len(before))
-            start, done = done, end
-        else:
-            lengths.append(0)
-    rest = len(tokenizer.decode(ids, skip_special_tokens=False)) - sum(lengths)
-    if rest < 0:  # a tokenizer whose pieces are no pieces of the text
-        return [0] * (len(ids) - 1) + [rest + sum(lengths)]
-    return [*lengths[:-1], lengths[-1] + rest] if lengths else []
-
-
-def token_figures(tokenizer, sample: dict) -> dict:
-    """What samples.jsonl has of a sample's tokens, or of all answers of a conversation, one after the other.
-
-    These are lists of one length; there is one advantage where all are equal.
-    """
-    ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
-    if "turn_ends" in sample:
-        spans = [(end - n, end) for end, n in zip(sample["turn_ends"], sample["answer_lengths"], strict=True)]
-
-    def sampled(values: list) -> list:
-        return [value for start, end in spans for value in values[start:end]]
-
-    lengths = [n for start, end in spans for n in piece_lengths(tokenizer, ids[start:end])]
-    figures = {"token_lengths": lengths, "logprobs": [round(x, 3) or 0 for x in sampled(sample["rollout_logprobs"])]}
-    advantages = [float(f"{x:.3g}") or 0 for x in sampled(sample.get("advantages", []))]
-    if len({*advantages}) == 1:
-        return figures | {"advantage": advantages[0]}
-    return figures | ({"advantages": advantages} if advantages else {})
-
-
 PANELS = {  # title and metrics of each plot; what a run does not log is left out
     "reward": ("reward/mean", "eval/accuracy"),
     "KL (nats per token)": ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"),
@@ -9990,6 +9058,9 @@ def check_folder(config: BaseConfig) -> bool:
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    gone = ", ".join(f"{k} {value!r}" for k, value in saved.items() if k not in settings and value)
+    if gone:
+        say(f"note: got --resume of an older version's run, whose settings {gone} have no effect any more")
     warn_of_changes(config)
     return True
 
@@ -10037,7 +9108,6 @@ class TrainState:
 
     step: int = 0  # steps that are done
     kl_coef: float = 0.0  # the next step's
-    pass_rates: dict[str, float] = field(default_factory=dict)  # by number of the prompt, with --keep_between
     kept: list[float] = field(default_factory=lambda: [0.0, 0.0])  # groups that differed, groups sampled, recent ones
     bad: int = 0  # non-finite updates in a row
     eval_before: dict | None = None
@@ -10329,15 +9399,6 @@ def rollout_metrics(samples: list[dict], lengths: list[int], timer: dict) -> dic
     return metrics | {"rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9)}
 
 
-def note_advantages(samples: list[dict], batch: dict) -> None:
-    """Give the samples that may be logged the advantages [B, T] of their response tokens, where the batch has any."""
-    if "advantages" not in batch:
-        return
-    first = batch["advantages"].shape[1] - max(len(s["response_ids"]) for s in samples)  # column of the responses
-    for sample, values in zip(samples, batch["advantages"][:LOGGED, first:].tolist(), strict=False):
-        sample["advantages"] = values[: len(sample["response_ids"])]
-
-
 def forget_after(path: Path, step: int) -> None:
     """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
     kept = []
@@ -10411,11 +9472,10 @@ def open_tracker(name: str, config: BaseConfig, start: int):
 class RunLog:
     """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
 
-    A resumed run goes on from step `start`, -1 for a new one; with a tokenizer, samples get figures of their tokens.
+    A resumed run goes on from step `start`, -1 for a new one.
     """
 
-    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
-        self.tokenizer = tokenizer
+    def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
         self.trackers, self.bar, self.cause = [], None, ""
         if not self.active:
@@ -10429,7 +9489,6 @@ class RunLog:
         self.trackers = [open_tracker(name, config, start) for name in report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
         self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
-        LONG_STEP.write = self.bar.set_postfix_str
 
     def metrics(self, step: int, metrics: dict) -> None:
         """Append one line to metrics.jsonl, and tell the trackers and who watches."""
@@ -10481,7 +9540,6 @@ class RunLog:
                 columns = s.get("columns", {}).items()  # gold answers; long texts are in the data
                 kept = {k: v for k, v in columns if isinstance(v, (str, int, float)) and len(str(v)) <= COLUMN_LENGTH}
                 entry |= {"columns": kept} if kept else {}
-                entry |= token_figures(self.tokenizer, s) if self.tokenizer else {}
                 entry = {"step": step, "kind": kind, **entry}
                 f.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
 
@@ -10499,7 +9557,6 @@ class RunLog:
 
     def close(self) -> None:
         if self.active:
-            LONG_STEP.write = None
             self.bar.close()
             for _, close in self.trackers:
                 close()
@@ -10522,8 +9579,7 @@ def begin_run(config: BaseConfig, models: Models, optimizer, scaler, state: Trai
     """Make the output folder and the log, once all else is known to be in order."""
     check_stop_when(config.stop_when)
     make_folder(config)
-    tokenizer = models.tokenizer if config.sample_tokens else None
-    log = RunLog(config, state.step or -1, config.steps, config.report_to, tokenizer)
+    log = RunLog(config, state.step or -1, config.steps, config.report_to)
     write_settings(config)
     save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
     return Progress(config, models, state, started, log, save)
@@ -10567,7 +9623,7 @@ class Progress:
     ):
         self.config, self.models, self.state, self.started = config, models, state, started
         self.log, self.write_checkpoint, self.stop = log, write_checkpoint, StopRequest()
-        self.evaluate, self.rng, self.noted = None, rng_state(), False
+        self.evaluate, self.rng = None, rng_state()
         self.write()
 
     def run(self, step: Callable, evaluate: Callable | None, faults: tuple) -> int:
@@ -10586,10 +9642,7 @@ class Progress:
                 begin, self.rng = time.perf_counter(), rng_state()
                 result = step(self.state)
                 THREADS.after(time.perf_counter() - begin)
-                code = self.end_step(*result)
-                if not self.noted:
-                    self.noted = note_long_step(time.perf_counter() - begin)
-                if code:
+                if code := self.end_step(*result):
                     return code
             self.log.plot()
             export(self.config, self.models, Path(self.config.output_dir) / "final")
@@ -10733,78 +9786,6 @@ def parse_config(argv: list[str]):
     return parse_settings(argv, Config, __doc__)
 
 
-# --------------------------------------------------------------------- pass band (src/programs/ppo_train/pass_band.py)
-
-RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
-
-
-def check_band(config, group_size: int) -> None:
-    """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
-    got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
-    if not config.keep_between:
-        return
-    try:
-        low, high = map(float, config.keep_between)
-    except ValueError:
-        low = high = -1.0
-    need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
-    need(low > 0 or high < 1, f"{got}, which includes every pass rate; expected a narrower band; {hint}")
-    need(group_size > 1, f"{got} with one completion per prompt; expected groups; try groups of 8")
-
-
-def draw_in_band(config, count: int, start: int, wanted: int, rates: dict[str, float]) -> tuple[list[int], int]:
-    """Draw `wanted` of `count` rows, from position `start` of an endless stream; returns (rows, next position).
-
-    A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
-    passes are those of `batch_rows`, so without rates the same rows come. `rates` has row numbers as text.
-    """
-    (low, high), picked, order = map(float, config.keep_between), [], None
-    while len(picked) < wanted:
-        epoch, index = divmod(start, count)
-        if order is None or index == 0:
-            order = epoch_order(config, epoch, count)
-            rare = np.random.default_rng([config.seed, 7, epoch]).random(count) < RARE
-        row, start = order[index], start + 1
-        if rare[index] or low <= rates.get(str(row), low) <= high:
-            picked.append(row)
-    return picked, start
-
-
-def passes_fully(rewards: dict[str, float | None]) -> bool | None:
-    """Whether a completion has full marks, 1 or more, from the first reward; None where that does not apply."""
-    first = next(iter(rewards.values()), None)
-    return None if first is None else first >= 1.0
-
-
-def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> dict[str, float]:
-    """Running pass rates after a step: half of a row's rate so far, half of what its completions show now.
-
-    Args:
-        seen: (row number, whether it passes) of every completion of the step.
-
-    >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
-    {'3': 0.75, '8': 0.5}
-    """
-    by_row: dict[str, list[bool]] = {}
-    for row, passed in seen:
-        if passed is not None:
-            by_row.setdefault(str(row), []).append(passed)
-    shares = {row: sum(passed) / len(passed) for row, passed in by_row.items()}
-    return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
-
-
-def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float]:
-    """Shares of all prompts: sampled so far, and with a running pass rate below, within and above the band."""
-    low, high = map(float, config.keep_between)
-    below, above = (sum(outside(rate) for rate in rates.values()) for outside in (low.__gt__, high.__lt__))
-    return {
-        "prompts/seen_frac": len(rates) / count,
-        "prompts/below_frac": below / count,
-        "prompts/within_frac": (len(rates) - below - above) / count,
-        "prompts/above_frac": above / count,
-    }
-
-
 # ------------------------------------------------------------------------- rollout (src/programs/ppo_train/rollout.py)
 
 
@@ -10861,19 +9842,14 @@ MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside
 
 
 class Sampler:
-    """Samples the batches of a run, by `collect` or the like; keeps pass rates and how many groups differed."""
+    """Samples the batches of a run, by `collect` or the like; keeps how many groups differed."""
 
     def __init__(self, config, models: Models, engine, reward: Reward, rows, state: TrainState, sample=collect):
         self.config, self.models, self.engine, self.reward, self.rows = config, models, engine, reward, rows
-        self.sample, self.position = sample, state.prompts
-        self.pass_rates, self.kept, self.none_in_a_row = state.pass_rates, state.kept, 0
+        self.sample, self.position, self.kept, self.none_in_a_row = sample, state.prompts, state.kept, 0
 
     def state(self) -> dict:
-        return {"prompts": self.position, "pass_rates": self.pass_rates, "kept": self.kept}
-
-    def metrics(self) -> dict[str, float]:
-        """Where the pass rates of the prompts lie, with --keep_between."""
-        return band_metrics(self.config, self.pass_rates, len(self.rows)) if self.config.keep_between else {}
+        return {"prompts": self.position, "kept": self.kept}
 
     def rollout(self, step: int, timer: dict) -> tuple[list[dict], list[dict]]:
         """Sample the batch of a step, `group_size` completions of each prompt, from the next prompts of the stream.
@@ -10900,9 +9876,6 @@ class Sampler:
         refuse_unscored(self.none_in_a_row, config.steps, drawn[0]["rewards"])
         differ = [not equal for equal in equal_groups(drawn, size, each)]
         self.kept = [MEMORY * old + new for old, new in zip(self.kept, (sum(differ), len(differ)), strict=True)]
-        if config.keep_between:
-            seen = [(s["number"], passes_fully(s["rewards"])) for s in drawn]
-            self.pass_rates = next_rates(self.pass_rates, seen)
         chosen = (kept + spare)[:prompts]
         batch = [s | {"group": i, "filler": i >= len(kept)} for i, group in enumerate(chosen) for s in group]
         return batch, drawn
@@ -10910,7 +9883,8 @@ class Sampler:
     def round(self, step: int, attempt: int, count: int, timer: dict) -> list[dict]:
         """Scored completions of `count` prompts, those of a prompt beside each other."""
         config, size = self.config, self.config.group_size
-        picked = self.draw(count)
+        picked = batch_rows(self.rows, config, self.position, count)
+        self.position += count
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
         width *= config.max_turns if config.environment else 1
         seed = [config.seed, 3, step, attempt] if attempt else [config.seed, 3, step]
@@ -10922,18 +9896,7 @@ class Sampler:
             for i, one in enumerate(samples):
                 other = greedy[i // size]
                 one["baseline"] = shaped_score(config, other) if is_scored(other) else math.nan
-        for i, one in enumerate(samples):
-            one["number"] = picked[i // size].get("number")  # of the prompt, with keep_between
         return samples
-
-    def draw(self, count: int) -> list[dict]:
-        """The next prompts of the stream; those outside --keep_between are mostly passed over."""
-        if not self.config.keep_between:
-            self.position += count
-            return batch_rows(self.rows, self.config, self.position - count, count)
-        given = self.config, len(self.rows), self.position, count, self.pass_rates
-        picked, self.position = draw_in_band(*given)
-        return [self.rows[i] | {"number": i} for i in picked]
 
     def groups_to_sample(self, missing: int) -> int:
         """Groups of which `missing` are likely to differ, at most `max_oversampling` times as many.
@@ -11093,7 +10056,6 @@ def validate(config: Config, processes: int) -> None:
     """Raise UserError for settings that cannot work; say which do nothing."""
     check_config(config, processes)
     check_loss(config)
-    check_band(config, config.group_size)
     check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
     by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
     got = f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}"
@@ -11134,11 +10096,10 @@ def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scal
     begin = time.perf_counter()
     with room_for("in the update", update_advice(config)):
         batch = make_experience(config, models, samples, state.kl_coef)
-        note_advantages(samples, batch)
         metrics = sample_metrics(config, batch, drawn, timer)
         stop_before_update()
         measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
-    metrics |= measured | sampler.metrics()
+    metrics |= measured
     timer["update"] = time.perf_counter() - begin
     metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
     after = sampler.state() | {"bad": bad, "kl_coef": state.kl_coef}
@@ -11168,11 +10129,9 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         batch |= agreed_advantages(config, batch, samples, kl_coef)
         rows = contributing(config, batch)
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    LONG_STEP.begin("log-probs and values: completion", len(rows))
     for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows if made else []):
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x
-        LONG_STEP.advance_rows(len(piece["input_ids"]))
     batch |= {name: sum_over_processes(x) for name, x in made.items()}
     if "old_logprobs" in made:
         others = [row for row in range(len(samples)) if row not in rows]  # not run: they show no gap to the sampler
@@ -11249,7 +10208,6 @@ def accumulate_gradients(
             error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
             statistics.add({"value/loss": error.detach()})
             scaler.scale(loss + config.vf_coef * error).backward()
-        LONG_STEP.advance_rows(len(piece["input_ids"]))
     sum_gradients(networks)
     return statistics
 

@@ -57,54 +57,54 @@ could not be measured.
 #       166-171  file text           Load texts from files beside their room, such as a page's style; a built script …
 #       174-271  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       274-323  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       326-497  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       500-532  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       535-686  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       689-712  user scripts        A user's Python script or notebook, read from its source
-#       715-785  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      788-1030  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1033-1126  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1129-1392  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1395-1499  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1502-1549  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1552-1583  prompts             Load training and held-out prompts as token ids
-#     1586-1885  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1888-1962  extracts            Extract from a Python file what some of its names need
-#     1965-2191  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2194-2472  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2475-2791  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2794-2921  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2924-2946  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2949-3022  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     3025-3048  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     3051-3056  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     3059-3064  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3067-3076  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3079-3145  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3148-3207  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3210-3222  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3225-3237  paired tests        Intervals, paired tests, pass@k
-#     3240-3276  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3279-3605  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     3608-3637  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
-#     3640-3650  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     3653-3870  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3873-3875  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     3878-3911  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3914-4029  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     4032-4134  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     4137-4503  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     4506-4578  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
-#     4581-4689  graded again        Compute an evaluation's scores again from its stored completions
-#     4692-4964  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4967-5232  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     5235-5359  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     5362-5498  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5501-5749  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5752-5997  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     6000-6291  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     6294-6567  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6570-6670  command             The command line
+#       326-501  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       504-535  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       538-689  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       692-715  user scripts        A user's Python script or notebook, read from its source
+#       718-788  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      791-1028  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1031-1124  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1127-1389  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1392-1496  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1499-1546  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1549-1580  prompts             Load training and held-out prompts as token ids
+#     1583-1882  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1885-1959  extracts            Extract from a Python file what some of its names need
+#     1962-2188  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2191-2469  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2472-2777  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2780-2907  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2910-2932  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2935-3008  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3011-3026  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     3029-3034  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     3037-3042  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3045-3054  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3057-3123  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3126-3185  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3188-3200  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3203-3215  paired tests        Intervals, paired tests, pass@k
+#     3218-3254  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3257-3574  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     3577-3606  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3609-3619  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     3622-3839  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3842-3844  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     3847-3880  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3883-3998  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     4001-4103  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     4106-4472  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     4475-4547  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
+#     4550-4658  graded again        Compute an evaluation's scores again from its stored completions
+#     4661-4933  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4936-5201  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     5204-5328  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     5331-5467  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5470-5718  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5721-5966  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5969-6260  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     6263-6536  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6539-6639  command             The command line
 
 import argparse
 import ast
@@ -388,7 +388,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -409,7 +410,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
@@ -504,12 +508,11 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    decode_graphs = True  # a setting of programs that sample in every step
     attn_implementation = "auto"  # a setting of programs that train or evaluate
     share_prompts = False  # of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate while training
     threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -982,6 +985,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         if not any(cell.strip() for cell in cells):
             continue
         cells = cells[: len(names)] + filled(cells[len(names) :])
+        lines = "\t".join(cells).split("\n")
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -990,17 +994,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
             yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
-        elif delimiter == "\t" and holds_rows(cells):
+        elif delimiter == "\t" and len(lines) > 1 < len(cells) and {x.count("\t") for x in lines} == {len(cells) - 1}:
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
-
-
-def holds_rows(cells: list[str]) -> bool:
-    """Whether cells with line feeds may be several rows of a table written without quoting."""
-    lines = "\t".join(cells).split("\n")
-    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1201,8 +1199,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
-        value = values[0]
-        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        inner = rows_in(values[0], name, known) if isinstance(values[0], dict) else values[0]
         values = inner if isinstance(inner, list) else values
     for number, value in enumerate(values, start=1):
         try:
@@ -2522,15 +2519,11 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, its first awaitable) together and return their results in order."""
-        future = self.start(jobs, limits)
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
         try:
             return future.result()
         finally:
             future.cancel()  # a signal may have ended the wait
-
-    def start(self, jobs: list[tuple], limits: CallLimits):
-        """Start `gathered` in the loop's thread and return its future."""
-        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await the jobs inside the loop; if one fails, the others are cancelled."""
@@ -2757,8 +2750,6 @@ class Reward:
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
-        self.slow = False  # whether functions take long compared with sampling
         self.others = ()  # arguments that functions get beside columns
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
@@ -2770,16 +2761,11 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row, self.others)
 
-    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
-        """Return (scores [n], {function: list of n floats or None}) for n completions.
-
-        Args:
-            known: {function: raw result} of functions that were called already.
-        """
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
         if not rows:  # more processes than held-out prompts
             return [], {}
-        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
-        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
+        results = raw_results(self.functions, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], rows, completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -3031,21 +3017,13 @@ def load_whole(load, source: str, **options):
     transformers fills them with random numbers. What tied layers share need not be in the files.
     """
     model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
-    weights, head = model.state_dict(keep_vars=True), model.get_output_embeddings()
+    weights = model.state_dict()
     missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
-    if not missing:
-        return model
     got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
     others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
-    wrapped = (key.removesuffix(name) for key in unread[:9] for name in missing if key.endswith(f".{name}"))
-    prefix = next(wrapped, "")
-    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
-    advice = "copying or saving all of its files again"
-    if prefix:
-        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
-    elif {*missing} <= of_head:
-        advice = "the language model that it was made of (a tied head needs tie_word_embeddings in config.json)"
-    raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
+    advice = "saving the whole language model again, with its head (or tie_word_embeddings) and outside any wrapper"
+    need(not missing, f"{got}, such as {', '.join(missing[:1])}{others}; expected all of them; try {advice}")
+    return model
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -3348,17 +3326,11 @@ def columns_of(row: dict) -> dict[str, str]:
     return columns
 
 
-def score_of(value) -> float | None:
-    """A score as a number, None for an empty cell; ValueError or TypeError for other values."""
-    if value is None or value == "":
-        return None
-    return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
-
-
 def scores_in(row: dict, name: str) -> list[float | None] | None:
-    """A row's scores of a column; None if it has no such column, or another text there, such as "error"."""
+    """A row's scores of a column, None for empty cells; None if it lacks the column or has a text such as "error"."""
     try:
-        return [*map(score_of, listed(row[name]))] or [None]
+        cells = [VERDICTS.get(x.lower(), x) if isinstance(x, str) else x for x in listed(row[name])]
+        return [None if x in (None, "") else float(x) for x in cells] or [None]
     except (KeyError, ValueError, TypeError):
         return None
 
@@ -3430,54 +3402,51 @@ def fits(finer: list[str], coarser: list[str]) -> bool:
 
 
 def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list[str]:
-    """What tells flat rows apart: a column of ids, else their prompts, else their places.
+    """What tells flat rows apart: their ids; their prompts, if many ids share them; else their places.
 
-    Ids that begin anew in each subject get its name. Ids of single samples give way to repeated prompts, those of
-    several prompts too unless they stand for paraphrases: few prompts, of no other id, with one gold.
+    Ids that begin anew in each subject get its name. Prompts tell rows apart if each has one gold answer, unless they
+    may be instructions that many rows share: few, without different golds, beside ids. Ids of several prompts are
+    those of paraphrases, with one gold, or have a name of items; others begin anew in each batch, or are categories.
     """
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
-    counts, has_golds = Counter(asked), len({*golds}) > 1
-    many = len(rows) <= len(counts) ** 2  # prompts; few are instructions that several rows share
-    are_repeated = has_golds or (many and min(counts.values()) > 1)
-    are_draws = len({*ids}) == len(rows) > 1.2 * len(counts) and are_repeated and fits(asked, golds)
-    are_alike = fits(ids, golds) and (has_golds or len({*Counter(ids).values()}) == 1)
-    are_paraphrases = fits(asked, ids) and are_alike and len(rows) <= len({*ids}) ** 2
-    are_items = columns["key"].endswith("item_id") or are_paraphrases or (fits(ids, asked) and not are_draws)
-    if columns["key"] and len({*ids}) > 1 and are_items:
+    number, counts = len({*ids}), Counter(asked)
+    are_many = len(counts) ** 2 >= len(rows) or (number == 1 and min(counts.values()) > 1)
+    are_prompts = len(counts) > 1 and fits(asked, golds) and (len({*golds}) > 1 or are_many)
+    are_named = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
+    are_ids = (are_named or (fits(ids, golds) and number**2 >= len(rows))) and number <= 1.2 * len(counts)
+    if number > 1 and (are_ids or not are_prompts or columns["key"].endswith("item_id")):
         return ids
-    names_rows = len(counts) > 1 and (many or len({*counts.values()}) == 1 or min(counts.values()) > 1)
-    return asked if names_rows else [*map(str, range(len(rows)))]
-
-
-def may_name_items(name: str, rows: list[dict], columns: dict[str, str]) -> bool:
-    """Whether a column that is coarser than the keys of flat rows may name their items, rather than a category."""
-    values, parts, golds = ([str(row.get(x)) for row in rows] for x in (name, columns["part"], columns["gold"]))
-    counts = Counter(values)
-    number, most, is_even = len(counts), max(counts.values()), len({*counts.values()}) == 1
-    if name == columns["prompt"]:
-        return is_even and number > 3 and fits(values, golds)
-    if name == columns["key"] and columns["part"] and not fits(values, parts):
-        return False  # ids that begin anew in each part
-    fewest = most + 1 if columns["key"] or columns["prompt"] else min(9, most)
-    return bool(re.fullmatch(GROUP, name.rpartition(".")[2])) or (is_even and number >= fewest)
+    return asked if are_prompts else [*map(str, range(len(rows)))]
 
 
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
-    """{what cannot be known of flat rows: the column that would tell it}."""
+    """{what cannot be known of flat rows: the column that would tell it}.
+
+    A column that is coarser than the keys may name the items: one of prompts with one gold each, one of groups by its
+    name, one with the same number of rows for many values. One that all keys cross may name models.
+    """
     groups, doubts = {}, {}
-    others = {*scores, "filter", *(columns[x] for x in ("model", "part", "gold", "completion", "finish"))}
+    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
+    others = {*scores, "filter", *(name for role, name in columns.items() if role not in ("prompt", "key"))}
+    if columns["part"] and not fits(ids, parts):  # ids that begin anew in each part
+        others.add(columns["key"])
+    fewest = len(rows) if columns["key"] or columns["prompt"] else 9  # groups that are no categories
     for name in sorted(rows[0].keys() - others):
         values = [str(row.get(name)) for row in rows]
         number, counts = len({*values}), Counter(values).values()
         if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
             continue
-        if fits(keys, values) and number < 0.8 * len({*keys}) and may_name_items(name, rows, columns):
+        is_crossed = number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys})
+        if name == columns["prompt"]:
+            may_be_items = fits(values, golds)
+        else:
+            is_even = len({*counts}) == 1 and number >= min(fewest, max(counts))
+            may_be_items = is_even or re.fullmatch(GROUP, name.rpartition(".")[2])
+        if may_be_items and fits(keys, values) and number < 0.8 * len({*keys}):
             groups[name] = number
-        elif number > 20 or max(counts) > 1.1 * min(counts) or re.fullmatch(ID, name):
-            continue
-        elif len({*zip(keys, values, strict=True)}) == number * len({*keys}):
+        elif is_crossed and not re.fullmatch(ID, name):
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
     name = max(groups, key=groups.get, default="")

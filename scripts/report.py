@@ -5,7 +5,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["jinja2>=3.1", "plotly>=6,<8", "numpy>=1.26", "pyarrow", "pyyaml"]
 # ///
-"""Make one HTML page of a run, or of several side by side: outcome, curves, samples, settings, time.
+"""Make one HTML page of a run, or of several side by side: outcome, curves, samples, settings.
 
 A RUN is what diagnose.py reads (a run's folder, metrics.jsonl, TRL's trainer_state.json, verl's console output or file
 log), or a folder or results.json of evaluation.py. The page is one file and needs no network: mail it or
@@ -16,7 +16,6 @@ open it from disk.
     curves       of all runs, overlaid: hover, zoom, smoothing, log scale; seeds of one setting as a band
     samples      a table with filters; a group's completions side by side; held-out prompts before and after; turns
     settings     those that differ, versions, the command to repeat a run
-    time         where a step's seconds go, tokens per second, memory where it is logged
     evaluations  tables with intervals, and the paired test against the first one
 
 Runs that differ only in their seed are one setting. The page names non-finite values, torn lines and missing steps of a
@@ -33,35 +32,36 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 
 # Contents
 #        97-137  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       140-311  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       314-334  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       337-355  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       358-381  user scripts        A user's Python script or notebook, read from its source
-#       384-458  extracts            Extract from a Python file what some of its names need
-#       461-472  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       475-663  paired tests        Intervals, paired tests, pass@k
-#       666-740  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       743-886  dialects            Names of metrics and settings in our trainers, TRL, verl, others and …
-#      889-1195  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1198-1494  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1497-1698  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1701-2079  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2082-2330  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     2333-2666  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2669-2915  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2918-2970  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2973-3131  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     3134-3403  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3406-3720  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3723-3940  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3943-4244  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4247-4415  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4418-4505  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4508-4664  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4667-5169  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     5172-5273  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     5276-6364  page                The page
-#     6367-6424  command             The command line
+#       140-315  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       318-338  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       341-359  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       362-385  user scripts        A user's Python script or notebook, read from its source
+#       388-462  extracts            Extract from a Python file what some of its names need
+#       465-476  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       479-667  paired tests        Intervals, paired tests, pass@k
+#       670-744  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       747-856  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      859-1165  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1168-1464  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1467-1668  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1671-1987  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     1990-2079  own names           Names of self-written loops: what the words of a name say of a log's column or a …
+#     2082-2315  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     2318-2651  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2654-2899  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2902-2954  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2957-3115  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     3118-3387  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3390-3704  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3707-3924  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3927-4228  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4231-4399  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4402-4489  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4492-4614  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4617-4892  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4895-4995  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4998-5945  page                The page
+#     5948-6005  command             The command line
 
 import argparse
 import ast
@@ -202,7 +202,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -223,7 +224,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
@@ -850,40 +854,6 @@ WORDS = {  # trainer -> {common name: the name that a remedy uses for the settin
     "verl": VERL_WORDS,
     "other": OUR_WORDS,
 }
-KINDS = {  # kind of a word -> words that self-written loops use, in the singular
-    "step": "step iteration iter it update upd round cycle schritt runde",
-    "epoch": "epoch ep epoche",
-    "score": "score reward rew r return ret point pay paid payoff utility belohnung lohn punkte ertrag",
-    "right": "right correct acc accuracy solved solve pass exact em success richtig korrekt genauigkeit",
-    "held": "dev val valid validation test held heldout holdout eval evaluation unseen prüf pruef",
-    "length": "length len word token tok char länge laenge wörter woerter wort zeichen",
-    **{"spread": "std sd stdev", "sum": "sum total cum cumulative seen summe", "kl": "kl", "lr": "lr"},
-    **{"entropy": "entropy", "truncated": "truncated", "run": "run seed experiment exp trial variant lauf"},
-    **{"gold": "gold want wanted expected truth target", "completion": "completion response resp output reply antwort"},
-    "prompt": "prompt question ask query problem task input instruction frage aufgabe q",
-    "": "mean avg average train training out set rate frac share pct percent the of mittel mittlere quote",
-    "other": "min max best loss err error coef weight scale limit budget baseline time sec second ms hour context id "
-    "idx index row item norm clip ratio per count n num value code",
-}
-KIND = {word: kind for kind, words in KINDS.items() for word in words.split()}
-# figure of --columns or text: kinds of its words; of several of a figure, the first that a file has counts
-FIT_LINES = """
-step: step | step: epoch | reward: score | reward: score sum | reward_std: score spread | accuracy: held right
-accuracy: held score | accuracy: held | correct: right | length: length | length: completion length | kl: kl | lr: lr
-entropy: entropy | truncated: truncated | prompt: prompt | completion: completion | gold: gold | gold: gold right
-gold: gold completion
-"""
-FITS = [fit.strip().split(": ") for line in FIT_LINES.strip().splitlines() for fit in line.split("|")]
-
-
-def words_of(name: str) -> list[str]:
-    """The words of a name in camelCase, snake_case or with other signs; two known words may be written as one."""
-    words, name = [], re.sub(r"(?<=[^\W_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
-    for word in re.findall(r"[^\W\d_]+", name.lower()):
-        word = word if word in KIND else word.removesuffix("s")
-        halves = [(word[:i], word[i:]) for i in range(2, len(word) - 1) if {word[:i], word[i:]} <= KIND.keys()]
-        words += halves[0] if halves and word not in KIND else (word,)
-    return words
 
 
 # ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
@@ -1719,8 +1689,6 @@ TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, s
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
 # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay; names are judged by HEAD_ROWS rows
 MOST_STEPS, FIRST_STEPS, HEAD_ROWS = 5000, 100, 200
-VAGUE = {"score", "point", "return", "ret", "r"}  # words of scores that other tables have, too
-TIME = re.compile(r"\d+[-:/]\d+[-:/]\d[\d:.,TZ+/ -]*")
 
 
 @functools.lru_cache(1 << 14)  # a log repeats its names
@@ -1847,9 +1815,10 @@ class Table:
                 columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def is_figure(self, key: str, value) -> bool:
-        """Whether a cell is a figure or a step; what only has a message is no row."""
+        """Whether a cell is a figure or a step, and no time; what only has a message is no row."""
         known = names_step(key) or key in self.given or key == self.step_name
-        return known or isinstance(value, float) or any(common_name(key, dialect) for dialect in NAMES)
+        is_fraction = isinstance(value, float) and value < 1e9
+        return known or is_fraction or any(common_name(key, dialect) for dialect in NAMES)
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
@@ -2018,59 +1987,90 @@ def drop_padded(run: LoggedRun) -> None:
             run.series["truncated"][step] = 0.0
 
 
+# -------------------------------------------------------------------------- own names (src/parts/reading/own_names.py)
+
+KINDS = {  # kind of a word -> words that self-written loops use, in the singular
+    "step": "step iteration iter it update upd round cycle episode t schritt runde",
+    "epoch": "epoch ep epoche",
+    "score": "score reward rew r return ret point pay paid payoff utility belohnung lohn punkte ertrag",
+    "right": "right correct acc accuracy solved solve pass exact em success richtig korrekt genauigkeit",
+    "held": "dev val valid validation test held heldout holdout eval evaluation unseen prüf pruef",
+    "length": "length len word token tok char länge laenge wörter woerter wort zeichen",
+    **{"spread": "std sd stdev", "sum": "sum total cum cumulative seen summe", "kl": "kl", "lr": "lr"},
+    **{"entropy": "entropy", "truncated": "truncated"},
+    **{"gold": "gold want wanted expected truth target", "completion": "completion response resp output reply antwort"},
+    "prompt": "prompt question ask query problem task input instruction frage aufgabe q",
+    "": "mean avg average train training out set rate frac share pct percent the of mittel mittlere quote",
+    "other": "min max best loss err error coef weight scale limit budget baseline time sec second ms hour context id "
+    "idx index row item norm clip ratio per count n num value code run seed experiment exp trial variant lauf",
+}
+KIND = {word: kind for kind, words in KINDS.items() for word in words.split()}
+FITS = {  # figure of --columns or text of a sample -> kinds of its words; of several, the first that a file has counts
+    **{"step": ("step", "epoch"), "reward": ("score", "score sum"), "reward_std": ("score spread",)},
+    **{"accuracy": ("held right", "held score", "held"), "length": ("length", "completion length")},
+    **{name: (name,) for name in ("kl", "lr", "entropy", "truncated", "prompt", "completion")},
+    "gold": ("gold", "gold right", "gold completion"),
+}
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name in camelCase, snake_case or with other signs; two known words may be written as one."""
+    words, name = [], re.sub(r"(?<=[^\W_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    for word in re.findall(r"[^\W\d_]+", name.lower()):
+        word = word if word in KIND else word.removesuffix("s")
+        halves = [(word[:i], word[i:]) for i in range(2, len(word) - 1) if {word[:i], word[i:]} <= KIND.keys()]
+        words += halves[0] if halves and word not in KIND else (word,)
+    return words
+
+
 def best_fits(names: list[str]) -> dict[str, list[str]]:
     """{figure or text: the columns that fit it best by their words}; several fit equally."""
-    ranks: dict[str, dict[str, tuple[int, int]]] = {}
+    fits: dict[str, list] = {}
     for name in names:
         words = words_of(name)
-        common = common_name("_".join(words), "trl") or "part"
-        kinds, rest = {KIND[word] for word in words if word in KIND} - {""}, sum(word not in KIND for word in words)
-        places = [(i, figure) for i, (figure, needed) in enumerate(FITS) if kinds == {*needed.split()}]
-        if not common.startswith(("held_out", "part")):  # a known name in camelCase
-            places = [(-1, figure) for figure, known in FIGURES.items() if known == common]
-        for place, figure in places:
-            ranks.setdefault(figure, {})[name] = (place, rest)
-    return {figure: [x for x in fits if fits[x] == min(fits.values())] for figure, fits in ranks.items()}
+        kinds, unknown = {KIND[word] for word in words if word in KIND} - {""}, sum(word not in KIND for word in words)
+        common = common_name("_".join(words), "trl") or "held_out"  # of a known name in camelCase
+        for figure in (figure for figure, known in FIGURES.items() if known == common != "held_out"):
+            fits.setdefault(figure, []).append((-1, unknown, name))
+        for figure, forms in FITS.items():
+            fits.setdefault(figure, []).extend((i, unknown, name) for i, x in enumerate(forms) if kinds == {*x.split()})
+    return {figure: [x[2] for x in found if x[:2] == min(found)[:2]] for figure, found in fits.items() if found}
 
 
-def grows(rows: list[dict], name: str) -> bool:
-    """Whether a column's whole numbers rise, or fall, in most rows: a step, unlike that of several samples."""
-    pairs = [*itertools.pairwise(n for row in rows if (n := whole_number(row.get(name))) is not None)]
-    return len(pairs) > 1 and 2 * max(sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)) > len(pairs)
+def own_columns(run: LoggedRun) -> dict[str, list[str]]:
+    """{figure of --columns: columns that fit equally} of a log without a known score or step.
 
-
-def own_columns(path: Path, run: LoggedRun, columns: dict[str, str]) -> dict[str, list[str]]:
-    """{figure: columns that fit equally} of a log without a known score or step; {} if it is no log of training.
-
-    Its rows are mostly numbers with a step that grows; its step is named, or it has what only training logs. Rounds
-    and points are those of games, too: beside such a score stands another figure of training.
+    {} if it is no log of training. Rounds, points and lengths are those of games, too: the step must grow, and another
+    figure stand beside them.
     """
-    known = [columns["step"]] if "step" in columns else [name for name in run.columns if names_step(name)]
-    cells = [(name, cell) for row in run.head for name, cell in row.items() if cell not in (None, "")]
-    typed = any(isinstance(cell, (int, float)) for _, cell in cells)  # so that a text is none by accident
-    texts = {x for x, cell in cells if number_of(cell) is None or (typed and isinstance(cell, str) and "%" not in cell)}
-    texts -= {name for name, cell in cells if TIME.fullmatch(str(cell))}
-    numbers = [name for name in dict(cells) if name in run.columns and name not in {*texts, *columns.values()}]
-    if (known and "score" in run.series) or len(numbers) <= 2 * len(texts):
+    known = [name for name in run.columns if names_step(name)]
+    if known and "score" in run.series:
         return {}
-    fits = best_fits([name for name in numbers if not common_name(name, run.dialect)])
-    steps, score = fits.pop("step", []), fits.get("reward", [run.name("score")])[0]
-    taken = {*columns, *(figure for figure, name in FIGURES.items() if name in run.series)}
-    fits = {figure: fits[figure] for figure in fits if figure in {*FIGURES, "correct"} - taken}
-    scored = [row for row in run.head if row.get(score) not in (None, "")]
-    for name in dict(cells) if known or steps else ():
-        runs = Counter(str(row.get(name)) for row in scored if {KIND.get(word) for word in words_of(name)} == {"run"})
-        is_one = len(runs) < 2 or min(runs.values()) < 2
-        need(is_one, f"got {path} with {name} {', '.join([*runs][:3])}; expected one run; try an export of one run")
-    named = [name for name in known or steps if grows(scored, name)]
-    steps = named or [name for name in numbers if not {*words_of(name)} & KIND.keys() and grows(scored, name)]
-    figures = {*fits, *run.series} - {"reward", "score", "length"}
-    trains = figures - {"correct", "accuracy", "held_out"}
-    is_vague = {word for word in words_of(score) if KIND.get(word) == "score"} <= VAGUE
-    is_evaluated = re.search(rf"(?<![a-z])({EVALUATION}|results?)(?![a-z])", path.stem.lower())
-    is_named = named and not is_evaluated and (figures or not is_vague)
-    is_log = is_named or (len(steps) == 1 and trains)
-    return (fits if known else {"step": steps} | fits) if is_log else {}
+    taken = {figure for figure, name in FIGURES.items() if name in run.series}
+    fits = {figure: x for figure, x in best_fits([*run.columns]).items() if figure in FIGURES.keys() - taken}
+    steps = known or fits.get("step", [])
+    cells = [whole_number(row[name]) for name in steps[:1] for row in run.head if row.get(name) not in (None, "")]
+    grows = None not in cells and 2 * sum(a < b for a, b in itertools.pairwise(cells)) > len(cells)
+    figures = {*fits, *run.series} - {"step", "length"}
+    if not grows or not figures & {"reward", "score"} or not figures - {"reward", "score"}:
+        return {}
+    return {figure: names for figure, names in fits.items() if figure != "step" or not known}
+
+
+def sample_columns(rows: list[dict]) -> dict[str, str]:
+    """{name in samples.jsonl: column}, the only other text as completion or prompt; {} for known or too few names."""
+    names = [name for name in rows[0] if name not in ODD_KEYS] if rows else []
+    texts = [name for name in names if any(isinstance(row.get(name), (str, list)) for row in rows)]
+    is_text = {"prompt": True, "completion": True, "reward": False, "step": False}
+    fits = {kind: fitting[0] for kind, fitting in best_fits(names).items() if len(fitting) == 1}
+    fits = {kind: x for kind, x in fits.items() if is_text.get(kind, x in texts) == (x in texts)}
+    rest = [name for name in texts if name not in fits.values()]
+    missing = [kind for kind in ("completion", "prompt") if kind not in fits]
+    fits |= {missing[0]: rest[0]} if missing and len(rest) == 1 else {}
+    if {"completion", "score"} <= {*names} or not {"completion", "reward"} <= fits.keys():
+        return {}
+    columns = {"score" if kind == "reward" else kind: column for kind, column in fits.items()}
+    return {kind: columns[kind] for kind in ("completion", "prompt", "score", "step", "gold") if kind in columns}
 
 
 def meanings(columns: dict[str, str]) -> str:
@@ -2168,21 +2168,6 @@ def samples_beside(path: Path, run: LoggedRun, alone: bool, given: str = "") -> 
         names = ", ".join(other.name for other in files[:4])
         run.remarks.append(f"{names} beside it all have samples, so none was read; try --samples FILE")
     return own_samples(files[0], run, run) if len(files) == 1 else []
-
-
-def sample_columns(rows: list[dict]) -> dict[str, str]:
-    """{name: column} by words, the only other text as completion or prompt; {} if known or without text and score."""
-    names = [name for name in rows[0] if name not in ODD_KEYS] if rows else []
-    texts = [name for name in names if any(isinstance(row.get(name), (str, list)) for row in rows)]
-    fits = {kind: columns[0] for kind, columns in best_fits(names).items() if len(columns) == 1}
-    is_text = {"prompt": True, "completion": True, "reward": False, "step": False}
-    fits = {kind: x for kind, x in fits.items() if is_text.get(kind, x in texts) == (x in texts)}
-    rest = [name for name in texts if name not in fits.values()]
-    missing = [kind for kind in ("completion", "prompt") if kind not in fits]
-    fits |= {missing[0]: rest[0]} if missing and len(rest) == 1 else {}
-    columns = {kind: fits.get(kind.replace("score", "reward")) for kind in (*SAMPLE_NAMES, "gold")}
-    is_known = {"completion", "score"} <= {*names} or not (columns["completion"] and columns["score"])
-    return {} if is_known else {kind: column for kind, column in columns.items() if column}
 
 
 def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) -> list[dict]:
@@ -2593,14 +2578,14 @@ def json_objects(text: str) -> list[dict]:
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a log as read_named does; if its score or step has no known name, columns count by the words of theirs."""
     run = read_named(paths, columns)
-    fits = own_columns(paths[0], run, columns)
+    fits = own_columns(run)
     guessed = {figure: names[0] for figure, names in fits.items() if len(names) == 1}
     if guessed.keys() & {"reward", "step"}:
-        run = read_named(paths, columns | guessed)
+        run = read_named(paths, guessed | columns)
         run.guessed, run.trainer = guessed, "other" if "reward" in guessed else run.trainer
         run.remarks.append(f"{meanings(guessed)}; if one is wrong, try --columns FIGURE=NAME")
         is_share = "right" in map(KIND.get, words_of(guessed.get("accuracy", "")))
-        if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:  # in per cent
+        if is_share and 1.5 < max(run.values("held_out"), default=0) <= 100:
             run.series["held_out"] = {step: value / 100 for step, value in run.points("held_out")}
             run.remarks[-1] += f"; {guessed['accuracy']} exceeds 1, so it was read as per cent"
     for figure, names in fits.items():
@@ -2812,8 +2797,7 @@ def load_run(
         f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
         f"another kind of training, such as SFT or DPO; expected names such as "
         f"{', '.join(list(NAMES[run.dialect])[:3])}; try diagnose.py --columns "
-        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score"
-        + "".join(f"; {text}" for text in run.remarks if "equally" in text),
+        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
@@ -4509,20 +4493,12 @@ def evaluation_tables(sources: list[Source]) -> list[dict]:
 
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
-PHASES = {  # of a step, by whose log it is; the names of those that do not hold one another
-    "ours": r"time/(rollout|reward|update|teacher)$",
-    "trl": r"step_time$",
-    "verl": r"timing_s/(gen|reward|old_log_prob|ref|values|adv|update_\w+|testing|save_checkpoint)$",
-}
 ABOUT = (
     ("model", ("model", "actor_rollout_ref.model.path")),
     ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
     ("data", ("data", "data.train_files")),
 )
 SPANS = ((86400, "days"), (3600, "hours"), (60, "minutes"))
-WHOLE = ("time/step", "timing_s/step")
-SPEED = r"rollout/tokens_per_s$|perf/throughput$"
-MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
 
 
 def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
@@ -4596,31 +4572,6 @@ def spent(run: LoggedRun, folder: Path) -> dict:
     return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
 
 
-def time_of(run: LoggedRun) -> dict:
-    """Medians of a step's phases, tokens per second, and memory; empty lists without them."""
-
-    def medians(pattern: str) -> list[dict]:
-        """Medians over the first and the last stretch of the run."""
-        keys = [key for key, points in run.columns.items() if points and re.match(pattern, key)]
-        spans = [(key, ends([value for _, value in points_of(run, key)])) for key in keys]
-        return [{"name": key, "first": first, "last": last} for key, (first, last) in spans]
-
-    phases = sorted(medians(PHASES[run.dialect]), key=lambda phase: -phase["last"])
-    whole = next((ends([value for _, value in points_of(run, key)])[1] for key in WHOLE if run.columns.get(key)), 0.0)
-    seconds = max(whole, sum(phase["last"] for phase in phases)) or 1.0
-    rows = [phase | {"name": phase["name"].rpartition("/")[2], "share": phase["last"] / seconds} for phase in phases]
-    memory = [thirds_of(run, key) for key, points in run.columns.items() if points and re.match(MEMORY, key)]
-    return {"phases": rows, "others": medians(SPEED), "memory": memory}
-
-
-def thirds_of(run: LoggedRun, key: str) -> dict:
-    """Medians of a metric over the first and the last third of the run, and by how much it grew between them."""
-    values = [value for _, value in points_of(run, key)]
-    size = max(1, len(values) // 3)
-    first, last = statistics.median(values[:size]), statistics.median(values[-size:])
-    return {"name": key, "first": first, "last": last, "grown": last / first - 1 if first > 0 else None}
-
-
 def to_repeat(run: LoggedRun, folder: Path) -> str:
     """The command line that repeats a run; "" where the log does not have its settings."""
     if run.trainer == "one_page" and run.config:
@@ -4659,7 +4610,6 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "remarks": [*dict.fromkeys(source.remarks), *broken],
         "versions": json_beside(folder, "versions.json"),
         "command": to_repeat(run, folder),
-        "time": time_of(run),
         "settings": run.config,
     }
 
@@ -4667,404 +4617,166 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
 # ------------------------------------------------------------------------------ curves (src/programs/report/curves.py)
 
 GLOSSARY = """\
-{
- "reward/mean": {
-  "group": "Reward",
-  "meaning": "mean score of the step's completions, without those to which no reward applies. The score is the weighted sum of the reward functions, before the end-token penalty and KL; in units of the reward",
-  "healthy": "rises",
-  "warning": "flat: read samples.jsonl; if no completion ever scores, there is nothing to reinforce"
- },
- "reward/std": {
-  "group": "Reward",
-  "meaning": "standard deviation of those scores",
-  "healthy": "above 0",
-  "warning": "0: all completions scored the same, so only the KL term teaches"
- },
- "reward/zero_std_frac": {
-  "group": "Reward",
-  "meaning": "with groups: share of sampled groups, replaced ones included, whose completions all score the same before penalties and KL (gdpo: in every reward). They give no signal; if they cannot change the gradient, they cost no forward pass",
-  "healthy": "well below 1",
-  "warning": "near 1: the prompts are too hard or too easy, and the step is wasted; other prompts, a larger group_size, or a finer reward. At pass rate p and group size G, expect p^G + (1 − p)^G. TRL's own frac_reward_zero_std is lower, because rounding hides some equal scores from it"
- },
- "reward/<function>": {
-  "group": "Reward",
-  "meaning": "unweighted mean of one reward function over the completions for which it is not None; absent if it is None for all",
-  "healthy": "rises",
-  "warning": "one rises while another falls: change their weights"
- },
- "kl/ref": {
-  "group": "KL",
-  "meaning": "KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1 may dip below 0. With the KL in the loss and one update per step, only over the completions that train, and absent if none does",
-  "healthy": "0 at step 1, then grows slowly",
-  "warning": "not 0 at step 1: the reference is not the initial policy; a jump: the policy leaves the reference faster than reward explains"
- },
- "kl/ref_completion": {
-  "group": "KL",
-  "meaning": "the same, summed over a completion: nats per completion, the unit of kl_target",
-  "healthy": "near kl_target where one is set",
-  "warning": "far above the target for long: a higher kl_coef"
- },
- "kl/coef": {
-  "group": "KL",
-  "meaning": "the kl_coef this step used; changes only with kl_target",
-  "healthy": "settles",
-  "warning": "keeps growing: the target cannot be reached"
- },
- "kl/teacher": {
-  "group": "KL",
-  "meaning": "distillation: KL(student ‖ teacher), nats per sampled token: over the vocabulary, or by k1 with policy_gradient and servers",
-  "healthy": "falls",
-  "warning": "rises: a lower lr"
- },
- "kl/approx": {
-  "group": "KL",
-  "meaning": "KL(policy before the step ‖ policy during it), nats per response token, by k3; mean over the step's updates; each value is measured just before its update is applied",
-  "healthy": "small; 0 with one update per step",
-  "warning": "rising over steps: a lower lr or fewer ppo_epochs; target_kl ends such a step"
- },
- "policy/loss": {
-  "group": "Policy",
-  "meaning": "the loss with its KL term, summed as aggregation says, without entropy bonus, mean over updates",
-  "healthy": "its size means nothing: at ratio 1 the loss of PPO is minus the mean advantage, and whitening makes that 0",
-  "warning": "not finite"
- },
- "policy/clip_frac": {
-  "group": "Policy",
-  "meaning": "share of trained tokens whose loss a bound changed, dual_clip included (clip_cov, kl_cov: share of chosen tokens)",
-  "healthy": "0 with one update per step, which is normal; else a few per cent",
-  "warning": "near 1: updates far too large"
- },
- "policy/entropy": {
-  "group": "Policy",
-  "meaning": "entropy of the sampling distribution (after temperature), nats per token of the rows that are trained on (without a critic, the groups of unequal score)",
-  "healthy": "changes slowly",
-  "warning": "sudden rise or collapse"
- },
- "policy/teacher_entropy": {
-  "group": "Policy",
-  "meaning": "distillation: entropy of the teacher on the student's tokens, nats per token",
-  "healthy": "near policy/entropy late in the run",
-  "warning": "student's far below: mode seeking; objective forward_kl or jsd"
- },
- "policy/lost_mass": {
-  "group": "Policy",
-  "meaning": "distillation, only if the student's embedding has more rows than its tokenizer has tokens: the probability of these rows, which our trainers leave out of sampling and loss",
-  "healthy": "below 1e-3",
-  "warning": "high: other samplers may draw tokens without text; drop the rows with resize_token_embeddings"
- },
- "policy/overlap": {
-  "group": "Policy",
-  "meaning": "distillation: share of the student's 8 likeliest tokens that are among the teacher's 8, at some 256 tokens of each piece",
-  "healthy": "high, or rising",
-  "warning": "low and flat: templates differ, or fine-tune on the teacher's texts first"
- },
- "policy/ratio_max": {
-  "group": "Policy",
-  "meaning": "largest ratio of new to old probability of any response token in the step",
-  "healthy": "exactly 1 with one update per step; otherwise above 1, and well above 1 for rare tokens",
-  "warning": "far from 1 at a step's first update: a bug; run scripts/selfcheck.py. TRL warns if the mean ratio is above 2.0 or below 0.1"
- },
- "mismatch/weight_mean": {
-  "group": "Sampler and trainer",
-  "meaning": "mean of w, before any bound, over the tokens of rows that can change the gradient",
-  "healthy": "1 up to rounding with rollout_engine hf; otherwise 0.5 to 2",
-  "warning": "outside: sampler and trainer disagree: precision, template or stale weights"
- },
- "mismatch/kl": {
-  "group": "Sampler and trainer",
-  "meaning": "KL(sampler ‖ trainer), nats per trained token, by k3",
-  "healthy": "below 1e-3",
-  "warning": "above 0.01, or high at step 1: a bug in template, temperature or precision"
- },
- "mismatch/cut_frac": {
-  "group": "Sampler and trainer",
-  "meaning": "share of trained tokens whose w mismatch bounded or set to 0; 0 if nothing is corrected",
-  "healthy": "a few per cent at most",
-  "warning": "rising: the engines drift apart; seq_mask with long completions drops many, as its w is a product over tokens"
- },
- "value/loss": {
-  "group": "Value",
-  "meaning": "half the clipped squared error of the value against the return, per response token, in units of reward squared",
-  "healthy": "falls, then follows the spread of returns",
-  "warning": "grows while the reward does not change: a lower critic_lr"
- },
- "value/explained_variance": {
-  "group": "Value",
-  "meaning": "1 − Var[return − value] / Var[return] over the trained tokens, with the values from before the update",
-  "healthy": "0 at step 1 (the value head starts at 0), then toward 1",
-  "warning": "near 0 or below it after the first steps: the critic is no better than a constant; more minibatches, critic_warmup_steps, another critic_lr. Near 0 is normal once nearly all completions score alike, or if answers are wrong by chance"
- },
- "rollout/length_mean": {
-  "group": "Rollout",
-  "meaning": "sampled tokens per completion, end token included; in a conversation the tokens of all answers, without tool results and replies",
-  "healthy": "moves slowly",
-  "warning": "grows to max_new_tokens, or collapses to a few tokens: read samples.jsonl"
- },
- "rollout/truncated_frac": {
-  "group": "Rollout",
-  "meaning": "share of completions that reached max_new_tokens without an end token; with an environment, share of conversations with such an answer",
-  "healthy": "low",
-  "warning": "rising: a higher max_new_tokens or missing_eos_penalty"
- },
- "rollout/turns_mean": {
-  "group": "Rollout",
-  "meaning": "with an environment: answers per conversation",
-  "healthy": "as many as the task needs",
-  "warning": "1 from the start: no call is recognised, or the first answer ends the conversation; always max_turns: see rollout/limit_frac"
- },
- "rollout/limit_frac": {
-  "group": "Rollout",
-  "meaning": "with an environment: share of conversations that ended at max_turns or max_conversation_tokens, not by an answer or a reply",
-  "healthy": "low",
-  "warning": "rising: a higher limit, or an environment that ends sooner"
- },
- "rollout/samples": {
-  "group": "Rollout",
-  "meaning": "GRPO, and others with dynamic_sampling: completions sampled in this step, those of replaced groups included",
-  "healthy": "near batch_size; with GRPO the completions of a rollout",
-  "warning": "batch_size × (1 + max_refills): too few groups differ"
- },
- "rollout/rounds": {
-  "group": "Rollout",
-  "meaning": "with dynamic_sampling: rounds in which these completions were sampled",
-  "healthy": "1 or 2",
-  "warning": "1 + max_refills: a higher max_oversampling, or other prompts"
- },
- "rollout/unused": {
-  "group": "Rollout",
-  "meaning": "with dynamic_sampling: completions of groups with a signal for which the batch had no room",
-  "healthy": "0 without max_oversampling, else small beside batch_size",
-  "warning": "a large share: a lower max_oversampling"
- },
- "rollout/tokens_per_s": {
-  "group": "Rollout",
-  "meaning": "sampled tokens of all processes per second of sampling",
-  "healthy": "steady",
-  "warning": "falls: longer completions, or a busy machine"
- },
- "rollout/logprob_gap_max": {
-  "group": "Rollout",
-  "meaning": "largest difference between the sampler's and the trainer's log-prob of a token, nats; absent if a step has one update and no reference",
-  "healthy": "rounding: below 1e-4 in fp32; in bf16 0.02 on average, from NeMo-RL's limit of 1.02 for the mean probability ratio",
-  "warning": "large at step 1: template, temperature or precision differ between sampler and trainer; NeMo-RL warns at 1.05"
- },
- "prompts/seen_frac": {
-  "group": "Prompts",
-  "meaning": "share of prompts that have been sampled",
-  "healthy": "rises to 1",
-  "warning": ""
- },
- "prompts/below_frac": {
-  "group": "Prompts",
-  "meaning": "share with a running pass rate below LOW",
-  "healthy": "falls",
-  "warning": "near 1: no prompt gets full marks; scripts/warm_start.py, or a first reward that pays 1 for a right answer"
- },
- "prompts/within_frac": {
-  "group": "Prompts",
-  "meaning": "share from LOW to HIGH: these prompts, and unseen ones, are drawn whenever their turn comes",
-  "healthy": "large: most of the data give a signal",
-  "warning": "near 0 once all are seen: nothing is left to learn from these prompts, or they are too hard"
- },
- "prompts/above_frac": {
-  "group": "Prompts",
-  "meaning": "share above HIGH",
-  "healthy": "rises",
-  "warning": "near 1: harder prompts"
- },
- "tool/calls_mean": {
-  "group": "Tools",
-  "meaning": "tool calls per conversation, including calls that cannot be parsed or executed",
-  "healthy": "leaves 0 where tools help",
-  "warning": "0: the model does not know the form of calls; read pieces in samples.jsonl"
- },
- "tool/failure_frac": {
-  "group": "Tools",
-  "meaning": "share of calls that ended in an error: the call cannot be parsed, there is no such tool, an exception, or no answer within tool_timeout",
-  "healthy": "falls",
-  "warning": "stays near 1: another tool_format, or a broken tool"
- },
- "tool/seconds": {
-  "group": "Tools",
-  "meaning": "seconds in tools and replies per conversation; those of a batch run in parallel, so a step waits less than the sum",
-  "healthy": "small beside time/rollout",
-  "warning": "near tool_timeout: a tool hangs"
- },
- "optim/lr": {
-  "group": "Optimization",
-  "meaning": "learning rate of the policy in this step",
-  "healthy": "follows lr_schedule",
-  "warning": ""
- },
- "optim/grad_norm": {
-  "group": "Optimization",
-  "meaning": "L2 norm of the policy's gradient before clipping, mean over updates; 0 during critic warm-up",
-  "healthy": "steady",
-  "warning": "always far above max_grad_norm: every update is clipped; a lower lr"
- },
- "optim/critic_grad_norm": {
-  "group": "Optimization",
-  "meaning": "the same for the critic",
-  "healthy": "steady",
-  "warning": "as above, with critic_lr"
- },
- "optim/updates": {
-  "group": "Optimization",
-  "meaning": "optimizer updates applied in this step",
-  "healthy": "ppo_epochs × minibatches",
-  "warning": "fewer: target_kl ended the step, or some were skipped"
- },
- "optim/skipped_updates": {
-  "group": "Optimization",
-  "meaning": "updates of this step that were skipped because a gradient was not finite",
-  "healthy": "0; in fp16 occasionally, while the loss scale settles",
-  "warning": "several in a row: max_bad_updates of them end the run"
- },
- "time/rollout": {
-  "group": "Time",
-  "meaning": "seconds of sampling",
-  "healthy": "the largest of the three with a real model: about 80 % of RL time is generation",
-  "warning": ""
- },
- "time/step": {
-  "group": "Time",
-  "meaning": "GRPO: seconds of the optimizer step, sampling and rewards of its rollout included (TRL's step_time)",
-  "healthy": "steady",
-  "warning": ""
- },
- "time/teacher": {
-  "group": "Time",
-  "meaning": "distillation: seconds spent waiting for a teacher's server",
-  "healthy": "small compared with time/rollout",
-  "warning": "the server is the bottleneck"
- },
- "time/reward": {
-  "group": "Time",
-  "meaning": "seconds in the reward functions after sampling has ended; time hidden by score_while_sampling is not counted",
-  "healthy": "small",
-  "warning": "close to time/rollout: make the functions async, or cheaper"
- },
- "time/update": {
-  "group": "Time",
-  "meaning": "seconds for old and reference log-probs, values, and all updates",
-  "healthy": "steady",
-  "warning": ""
- },
- "memory/gpu_peak_gib": {
-  "group": "Memory",
-  "meaning": "peak GPU memory of PyTorch's tensors during the step (without the evaluation that follows it), cached blocks not counted; it covers vLLM's memory only in part",
-  "healthy": "steady; follows the lengths of completions",
-  "warning": "rises step by step while lengths do not: something keeps tensors, such as a metric with its graph"
- },
- "memory/process_gib": {
-  "group": "Memory",
-  "meaning": "resident memory of the process at the end of the step, on Linux",
-  "healthy": "rises over the first steps, then steady",
-  "warning": "rises step by step: a reward function or an environment that keeps its inputs"
- },
- "eval/accuracy": {
-  "group": "Held-out evaluation",
-  "meaning": "share of rows with full marks, 1 or more, from the first reward function, or from the environment's get_reward if it has one",
-  "healthy": "rises with reward/mean",
-  "warning": "reward/mean rises and this does not: the reward is gamed, or the model memorizes the training prompts"
- },
- "eval/accuracy_low": {
-  "group": "Held-out evaluation",
-  "meaning": "lower end of its 95 % interval",
-  "healthy": "above the upper end before training",
-  "warning": "the intervals of before and after overlap: more held-out prompts, or a higher --eval_rows"
- },
- "eval/accuracy_high": {
-  "group": "Held-out evaluation",
-  "meaning": "upper end",
-  "healthy": "",
-  "warning": ""
- },
- "eval/score": {
-  "group": "Held-out evaluation",
-  "meaning": "mean score, as reward/mean",
-  "healthy": "rises",
-  "warning": ""
- },
- "eval/rows": {
-  "group": "Held-out evaluation",
-  "meaning": "number of rows evaluated, from which the interval of eval/accuracy is computed",
-  "healthy": "several hundred",
-  "warning": "few: 30 rows leave ± 0.17 around one half"
- },
- "eval/trained_rows": {
-  "group": "Held-out evaluation",
-  "meaning": "evaluated rows whose prompt is also trained on, even in another case or spacing; absent if there are none",
-  "healthy": "absent",
-  "warning": "present: the accuracy is inflated"
- },
- "eval/length_mean": {
-  "group": "Held-out evaluation",
-  "meaning": "tokens per completion, end token included",
-  "healthy": "moves slowly",
-  "warning": "as rollout/length_mean"
- },
- "eval/turns_mean": {
-  "group": "Held-out evaluation",
-  "meaning": "with an environment: answers per conversation",
-  "healthy": "",
-  "warning": "as rollout/turns_mean"
- },
- "eval/calls_mean": {
-  "group": "Held-out evaluation",
-  "meaning": "with an environment: tool calls per conversation",
-  "healthy": "",
-  "warning": "as tool/calls_mean"
- },
- "eval/<function>": {
-  "group": "Held-out evaluation",
-  "meaning": "unweighted mean of one reward function over the rows where it is not None",
-  "healthy": "rises",
-  "warning": ""
- },
- "eval/reverse_kl": {
-  "group": "Held-out evaluation",
-  "meaning": "distillation: KL(student ‖ teacher) per token on the student's own samples of the held-out prompts, with the same random draws each time; --eval_samples per prompt (one in the one-page trainer); k3 with servers",
-  "healthy": "falls",
-  "warning": "flat while kl/teacher falls: too few prompts"
- },
- "eval/reverse_kl_low": {
-  "group": "Held-out evaluation",
-  "meaning": "distillation: lower end of its 95% interval over prompts, by bootstrap",
-  "healthy": "",
-  "warning": ""
- },
- "eval/reverse_kl_high": {
-  "group": "Held-out evaluation",
-  "meaning": "distillation: upper end",
-  "healthy": "below the lower end before training",
-  "warning": "the intervals of before and after overlap: more held-out prompts, or --eval_samples"
- },
- "eval/reverse_kl_top": {
-  "group": "Held-out evaluation",
-  "meaning": "distillation: share of eval/reverse_kl that comes from the completion with the largest KL; from 8 completions on",
-  "healthy": "small",
-  "warning": "above 1/3: the mean mostly describes that completion; --eval_samples 4"
- },
- "eval/entropy": {
-  "group": "Held-out evaluation",
-  "meaning": "distillation: entropy of the student on these samples",
-  "healthy": "changes slowly",
-  "warning": "collapse"
- },
- "eval/teacher_entropy": {
-  "group": "Held-out evaluation",
-  "meaning": "distillation: entropy of the teacher on these samples",
-  "healthy": "",
-  "warning": ""
- },
- "eval/overlap": {
-  "group": "Held-out evaluation",
-  "meaning": "distillation: as policy/overlap, on these samples",
-  "healthy": "high, or rising",
-  "warning": "low and flat"
- }
-}
+# Metrics of ppo_train.py, on_policy_distillation.py and grpo_train.py
+
+Read this to interpret a run's numbers. `python scripts/diagnose.py RUN` judges them for you, and `python
+scripts/report.py RUN` draws them ([report.md](report.md)).
+
+- [Reward](#reward) · [KL](#kl) · [Policy](#policy) · [Sampler and trainer](#sampler-and-trainer) · [Value](#value)
+- [Rollout](#rollout) · [Tools](#tools) · [Optimization](#optimization) · [Time](#time) · [Memory](#memory) · [Held-out
+  evaluation](#held-out-evaluation)
+
+`metrics.jsonl` has one line per step, `{"step": n, key: value, …}`, and a line for step 0 with `eval/` keys only. The
+same keys go to wandb, tensorboard and trackio. Means cover all processes; times are those of the first process.
+
+`--metrics_file FILE` writes a second log, with one object per update and none for evaluations. `--metric_names
+reward=reward/mean,policy_loss=policy/loss` selects its metrics and gives them your names; `step` is always there. A
+metric that a step lacks is null. The pages of `new_trainer.py` accept both flags too.
+
+`grpo_train.py` writes the metrics that TRL measures, once per optimizer step. [grpo_trl.md](grpo_trl.md#metrics) lists
+them with TRL's names, which trackers keep. With `num_iterations` or `steps_per_generation`, only steps that begin with
+a rollout have `reward/` and `rollout/` keys.
+
+If a step has nothing to learn (all groups have equal scores, and there is no other loss), no update is applied, and
+`policy/`, `mismatch/` and `optim/grad_norm` are not logged.
+
+Look at these first: `eval/accuracy` and `reward/mean` should rise, `rollout/truncated_frac` stay low,
+`value/explained_variance` leave 0, `policy/entropy` change slowly, and `kl/ref` grow slowly from 0. `policy/loss` says
+nothing about progress, except in a distillation by divergence, where it is the divergence. `policy/` and `kl/approx`
+are absent during the critic's warm-up. Each threshold in the tables has a source.
+
+## Reward
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `reward/mean` | mean score of the step's completions, without those to which no reward applies. The score is the weighted sum of the reward functions, before the end-token penalty and KL; in units of the reward | rises | flat: read `samples.jsonl`; if no completion ever scores, there is nothing to reinforce | definition |
+| `reward/std` | standard deviation of those scores | above 0 | 0: all completions scored the same, so only the KL term teaches | definition |
+| `reward/zero_std_frac` | with groups: share of sampled groups, replaced ones included, whose completions all score the same before penalties and KL (gdpo: in every reward). They give no signal; if they cannot change the gradient, they cost no forward pass | well below 1 | near 1: the prompts are too hard or too easy, and the step is wasted; other prompts, a larger `group_size`, or a finer reward. At pass rate p and group size G, expect p^G + (1 − p)^G. TRL's own `frac_reward_zero_std` is lower, because rounding hides some equal scores from it | DAPO (Yu 2025), section 3.2 |
+| `reward/<function>` | unweighted mean of one reward function over the completions for which it is not None; absent if it is None for all | rises | one rises while another falls: change their weights | definition |
+
+## KL
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `kl/ref` | KL(policy ‖ reference), nats per response token, by `kl_estimator` (k3_ratio: k3) on the step's own samples; k1 may dip below 0. With the KL in the loss and one update per step, only over the completions that train, and absent if none does | 0 at step 1, then grows slowly | not 0 at step 1: the reference is not the initial policy; a jump: the policy leaves the reference faster than reward explains | by construction |
+| `kl/ref_completion` | the same, summed over a completion: nats per completion, the unit of `kl_target` | near `kl_target` where one is set | far above the target for long: a higher `kl_coef` | Ziegler 2019, eq. 4 |
+| `kl/coef` | the `kl_coef` this step used; changes only with `kl_target` | settles | keeps growing: the target cannot be reached | Ziegler 2019, eq. 4 |
+| `kl/teacher` | distillation: KL(student ‖ teacher), nats per sampled token: over the vocabulary, or by k1 with `policy_gradient` and servers | falls | rises: a lower `lr` | definition |
+| `kl/approx` | KL(policy before the step ‖ policy during it), nats per response token, by k3; mean over the step's updates; each value is measured just before its update is applied | small; 0 with one update per step | rising over steps: a lower `lr` or fewer `ppo_epochs`; `target_kl` ends such a step | Schulman 2020 (k3) |
+
+## Policy
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `policy/loss` | the `loss` with its KL term, summed as `aggregation` says, without entropy bonus, mean over updates | its size means nothing: at ratio 1 the loss of PPO is minus the mean advantage, and whitening makes that 0 | not finite | by construction |
+| `policy/clip_frac` | share of trained tokens whose loss a bound changed, `dual_clip` included (clip_cov, kl_cov: share of chosen tokens) | 0 with one update per step, which is normal; else a few per cent | near 1: updates far too large | trl#3120, verl#791 |
+| `policy/entropy` | entropy of the sampling distribution (after temperature), nats per token of the rows that are trained on (without a critic, the groups of unequal score) | changes slowly | sudden rise or collapse | verl `docs/algo/entropy.md` |
+| `policy/teacher_entropy` | distillation: entropy of the teacher on the student's tokens, nats per token | near `policy/entropy` late in the run | student's far below: mode seeking; objective `forward_kl` or `jsd` | definition |
+| `policy/lost_mass` | distillation, only if the student's embedding has more rows than its tokenizer has tokens: the probability of these rows, which our trainers leave out of sampling and loss | below 1e-3 | high: other samplers may draw tokens without text; drop the rows with `resize_token_embeddings` | definition |
+| `policy/overlap` | distillation: share of the student's 8 likeliest tokens that are among the teacher's 8, at some 256 tokens of each piece | high, or rising | low and flat: templates differ, or fine-tune on the teacher's texts first | definition |
+| `policy/ratio_max` | largest ratio of new to old probability of any response token in the step | exactly 1 with one update per step; otherwise above 1, and well above 1 for rare tokens | far from 1 at a step's first update: a bug; run `scripts/selfcheck.py`. TRL warns if the *mean* ratio is above 2.0 or below 0.1 | by construction; TRL `ppo_trainer.md` |
+
+## Sampler and trainer
+
+w is the probability of a sampled token under the trainer before the update, divided by that under the sampler. Every
+update logs these, whether or not `mismatch` corrects for the difference.
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `mismatch/weight_mean` | mean of w, before any bound, over the tokens of rows that can change the gradient | 1 up to rounding with `rollout_engine` hf; otherwise 0.5 to 2 | outside: sampler and trainer disagree: precision, template or stale weights | verl `docs/algo/rollout_corr.md` |
+| `mismatch/kl` | KL(sampler ‖ trainer), nats per trained token, by k3 | below 1e-3 | above 0.01, or high at step 1: a bug in template, temperature or precision | NeMo-RL `docs/guides/grpo.md`, tinker |
+| `mismatch/cut_frac` | share of trained tokens whose w `mismatch` bounded or set to 0; 0 if nothing is corrected | a few per cent at most | rising: the engines drift apart; `seq_mask` with long completions drops many, as its w is a product over tokens | definition |
+
+## Value
+
+Only with a critic (`advantage` gae).
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `value/loss` | half the clipped squared error of the value against the return, per response token, in units of reward squared | falls, then follows the spread of returns | grows while the reward does not change: a lower `critic_lr` | definition |
+| `value/explained_variance` | 1 − Var[return − value] / Var[return] over the trained tokens, with the values from before the update | 0 at step 1 (the value head starts at 0), then toward 1 | near 0 or below it after the first steps: the critic is no better than a constant; more `minibatches`, `critic_warmup_steps`, another `critic_lr`. Near 0 is normal once nearly all completions score alike, or if answers are wrong by chance | definition; NeMo-RL `ppo.md` |
+
+## Rollout
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `rollout/length_mean` | sampled tokens per completion, end token included; in a conversation the tokens of all answers, without tool results and replies | moves slowly | grows to `max_new_tokens`, or collapses to a few tokens: read `samples.jsonl` | definition |
+| `rollout/truncated_frac` | share of completions that reached `max_new_tokens` without an end token; with an environment, share of conversations with such an answer | low | rising: a higher `max_new_tokens` or `missing_eos_penalty` | TRL metric |
+| `rollout/turns_mean` | with an environment: answers per conversation | as many as the task needs | 1 from the start: no call is recognised, or the first answer ends the conversation; always `max_turns`: see `rollout/limit_frac` | definition |
+| `rollout/limit_frac` | with an environment: share of conversations that ended at `max_turns` or `max_conversation_tokens`, not by an answer or a reply | low | rising: a higher limit, or an environment that ends sooner | definition |
+| `rollout/samples` | GRPO, and others with `dynamic_sampling`: completions sampled in this step, those of replaced groups included | near `batch_size`; with GRPO the completions of a rollout | `batch_size` × (1 + `max_refills`): too few groups differ | definition |
+| `rollout/rounds` | with `dynamic_sampling`: rounds in which these completions were sampled | 1 or 2 | 1 + `max_refills`: a higher `max_oversampling`, or other prompts | definition |
+| `rollout/unused` | with `dynamic_sampling`: completions of groups with a signal for which the batch had no room | 0 without `max_oversampling`, else small beside `batch_size` | a large share: a lower `max_oversampling` | definition |
+| `rollout/tokens_per_s` | sampled tokens of all processes per second of sampling | steady | falls: longer completions, or a busy machine | definition |
+| `rollout/logprob_gap_max` | largest difference between the sampler's and the trainer's log-prob of a token, nats; absent if a step has one update and no reference | rounding: below 1e-4 in fp32; in bf16 0.02 on average, from NeMo-RL's limit of 1.02 for the mean probability ratio | large at step 1: template, temperature or precision differ between sampler and trainer; NeMo-RL warns at 1.05 | NeMo-RL `docs/guides/grpo.md` |
+
+## Tools
+
+Only with an environment ([environments.md](environments.md)); per conversation of the step.
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `tool/calls_mean` | tool calls per conversation, including calls that cannot be parsed or executed | leaves 0 where tools help | 0: the model does not know the form of calls; read `pieces` in `samples.jsonl` | definition |
+| `tool/failure_frac` | share of calls that ended in an error: the call cannot be parsed, there is no such tool, an exception, or no answer within `tool_timeout` | falls | stays near 1: another `tool_format`, or a broken tool | definition |
+| `tool/seconds` | seconds in tools and replies per conversation; those of a batch run in parallel, so a step waits less than the sum | small beside `time/rollout` | near `tool_timeout`: a tool hangs | definition |
+
+## Optimization
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `optim/lr` | learning rate of the policy in this step | follows `lr_schedule` | – | definition |
+| `optim/grad_norm` | L2 norm of the policy's gradient before clipping, mean over updates; 0 during critic warm-up | steady | always far above `max_grad_norm`: every update is clipped; a lower `lr` | definition |
+| `optim/critic_grad_norm` | the same for the critic | steady | as above, with `critic_lr` | definition |
+| `optim/updates` | optimizer updates applied in this step | `ppo_epochs` × `minibatches` | fewer: `target_kl` ended the step, or some were skipped | definition |
+| `optim/skipped_updates` | updates of this step that were skipped because a gradient was not finite | 0; in fp16 occasionally, while the loss scale settles | several in a row: `max_bad_updates` of them end the run | definition |
+
+## Time
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `time/rollout` | seconds of sampling | the largest of the three with a real model: about 80 % of RL time is generation | – | OpenRLHF README |
+| `time/step` | GRPO: seconds of the optimizer step, sampling and rewards of its rollout included (TRL's `step_time`) | steady | – | TRL metric |
+| `time/teacher` | distillation: seconds spent waiting for a teacher's server | small compared with `time/rollout` | the server is the bottleneck | definition |
+| `time/reward` | seconds in the reward functions, after sampling | small | close to `time/rollout`: make the functions async, or cheaper | definition |
+| `time/update` | seconds for old and reference log-probs, values, and all updates | steady | – | definition |
+
+## Memory
+
+Figures are those of the process that uses most, in GiB (2^30 bytes), as in verl's `perf/max_memory_allocated_gb`.
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `memory/gpu_peak_gib` | peak GPU memory of PyTorch's tensors during the step (without the evaluation that follows it), cached blocks not counted; it covers vLLM's memory only in part | steady; follows the lengths of completions | rises step by step while lengths do not: something keeps tensors, such as a metric with its graph | `torch.cuda.max_memory_allocated` |
+| `memory/process_gib` | resident memory of the process at the end of the step, on Linux | rises over the first steps, then steady | rises step by step: a reward function or an environment that keeps its inputs | `/proc/self/statm` |
+
+## Held-out evaluation
+
+The trainers complete rows of `--eval_data` greedily at step 0, every `eval_every` steps, and at the end. They use at
+most `--eval_rows` rows (512; 0: all), the same for every seed. If you have only one file, `--hold_out N` holds out N
+rows of `--data`. A hash of the prompt selects them, so the choice is the same on `--resume`, for every seed and for any
+order of the file. Rows with the same prompt stay on one side. The trainers print the count at the start, and how many
+held-out questions occur in training with their numbers swapped (`3+41` and `41+3`). `summary.json` has the first and
+the last evaluation, and `faults`: clear failures, such as a reward at its lowest, which are also printed.
+
+| key | meaning | healthy | warning | source |
+|---|---|---|---|---|
+| `eval/accuracy` | share of rows with full marks, 1 or more, from the *first* reward function, or from the environment's `get_reward` if it has one | rises with `reward/mean` | `reward/mean` rises and this does not: the reward is gamed, or the model memorizes the training prompts | definition |
+| `eval/accuracy_low` | lower end of its 95 % interval | above the upper end before training | the intervals of before and after overlap: more held-out prompts, or a higher `--eval_rows` | Wilson 1927 |
+| `eval/accuracy_high` | upper end | – | – | Wilson 1927 |
+| `eval/score` | mean score, as `reward/mean` | rises | – | definition |
+| `eval/rows` | number of rows evaluated, from which the interval of `eval/accuracy` is computed | several hundred | few: 30 rows leave ± 0.17 around one half | Wilson 1927 |
+| `eval/trained_rows` | evaluated rows whose prompt is also trained on, even in another case or spacing; absent if there are none | absent | present: the accuracy is inflated | definition |
+| `eval/length_mean` | tokens per completion, end token included | moves slowly | as `rollout/length_mean` | definition |
+| `eval/turns_mean` | with an environment: answers per conversation | – | as `rollout/turns_mean` | definition |
+| `eval/calls_mean` | with an environment: tool calls per conversation | – | as `tool/calls_mean` | definition |
+| `eval/<function>` | unweighted mean of one reward function over the rows where it is not None | rises | – | definition |
+| `eval/reverse_kl` | distillation: KL(student ‖ teacher) per token on the student's own samples of the held-out prompts, with the same random draws each time; `--eval_samples` per prompt (one in the one-page trainer); k3 with servers | falls | flat while `kl/teacher` falls: too few prompts | definition |
+| `eval/reverse_kl_low` | distillation: lower end of its 95% interval over prompts, by bootstrap | – | – | definition |
+| `eval/reverse_kl_high` | distillation: upper end | below the lower end before training | the intervals of before and after overlap: more held-out prompts, or `--eval_samples` | definition |
+| `eval/reverse_kl_top` | distillation: share of `eval/reverse_kl` that comes from the completion with the largest KL; from 8 completions on | small | above 1/3: the mean mostly describes that completion; `--eval_samples 4` | definition |
+| `eval/entropy` | distillation: entropy of the student on these samples | changes slowly | collapse | definition |
+| `eval/teacher_entropy` | distillation: entropy of the teacher on these samples | – | – | definition |
+| `eval/overlap` | distillation: as `policy/overlap`, on these samples | high, or rising | low and flat | definition |
 """
 LOOK_FIRST = "Look first"
 # what to look at first, as references/metrics.md has it
@@ -5075,7 +4787,7 @@ FIRST = (
 OTHER = "Other metrics of the log"
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
 PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
-LOGGED = ("save_every", "eval_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps")
+LOGGED = ("save_every", "eval_every", "sample_every", "keep_checkpoints", "logging_steps")
 OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
@@ -5090,6 +4802,17 @@ def our_name(key: str, dialect: str) -> str:
     if common and common.startswith("part:"):
         return f"reward/{common[5:]}"
     return next((ours for ours, name in OURS.items() if name == common), key) if common else key
+
+
+def read_glossary(text: str) -> dict[str, dict]:
+    """{metric: {group, meaning, healthy, warning}} of the tables in references/metrics.md."""
+    entries = {}
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        group = section.partition("\n")[0]
+        for key, cells in re.findall(r"^\| `([^`]+)` \| (.*) \|$", section, re.MULTILINE):
+            meaning, healthy, warning = (re.sub(r"[`*]", "", cell).removesuffix("–") for cell in cells.split(" | ")[:3])
+            entries[key] = {"group": group, "meaning": meaning, "healthy": healthy, "warning": warning}
+    return entries
 
 
 def explained(key: str, glossary: dict[str, dict]) -> dict:
@@ -5140,7 +4863,7 @@ def settings_numbers(sources: list[Source]) -> list[int]:
 
 def curves_of(sources: list[Source]) -> dict:
     """What the page's script draws: runs, and metrics with their series."""
-    glossary, runs, metrics = json.loads(GLOSSARY), [], {}
+    glossary, runs, metrics = read_glossary(GLOSSARY), [], {}
     for i, (source, setting) in enumerate(zip(sources, settings_numbers(sources), strict=True)):
         series = series_of(source.run)
         evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
@@ -5172,9 +4895,9 @@ def curves_of(sources: list[Source]) -> dict:
 # ---------------------------------------------------------------------------- samples (src/programs/report/samples.py)
 
 LONGEST = 100_000  # characters of a text that the page holds
-DIGITS = 26  # of a float in JSON, with what stands between two of them
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
+OF_TOKENS = ("tokens", "token_lengths", "logprobs", "advantages")  # figures of single tokens in former logs
 PROBED = 500  # rows that tell how well all of them compress
 GZIP = 16 + zlib.MAX_WBITS
 
@@ -5183,8 +4906,6 @@ def cut_text(value):
     """A value whose long text is cut, with a word about it."""
     if isinstance(value, str):
         return value if len(value) <= LONGEST else f"{value[:LONGEST]}… [{len(value) - LONGEST} more characters]"
-    if isinstance(value, list) and len(value) < LONGEST // DIGITS and {*map(type, value)} <= {int, float}:
-        return value  # figures of tokens, the most of a large log
     text = json.dumps(value, ensure_ascii=False, default=str)
     return value if len(text) <= LONGEST else f"{text[:LONGEST]}… [{len(text) - LONGEST} more characters]"
 
@@ -5202,7 +4923,8 @@ def sample_row(run: int, row: dict) -> list:
     rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
     score = row["score"] if "score" in row else next(iter(rewards.values()), None)  # evaluation.py gives metrics only
     kind = row.get("kind", row.get("task", "train"))
-    others = {k: cut_text(v) for k, v in row.items() if k not in (*NAMED, *OF_EVALUATIONS) and v is not None}
+    apart = (*NAMED, *OF_EVALUATIONS, *OF_TOKENS)
+    others = {k: cut_text(v) for k, v in row.items() if k not in apart and v is not None}
     step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
     text = row.get("completion")
     return [
@@ -5292,8 +5014,7 @@ TEMPLATE = """\
 <a class="skip" href="#main">to the content</a>
 <div class="bar"><h1 class="hide-small">{{ title }}</h1><nav aria-label="Sections">
 {%- for id, name in sections %}<a href="#{{ id }}">{{ name }}</a>{% endfor %}</nav>
-<span class="soft small hide-small">{{ written }}</span>
-<button id="theme" type="button" title="light or dark" aria-label="light or dark" hidden>◐</button></div>
+<span class="soft small hide-small">{{ written }}</span></div>
 <main id="main">
 {%- macro span(ends, form) %}{% if ends %} <small>({{ form % ends[0] }} to {{ form % ends[1] }})</small>{% endif %}
 {%- endmacro %}
@@ -5403,26 +5124,6 @@ score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step
 <noscript><p>The samples need JavaScript.</p></noscript><div id="browser"></div></section>
 {%- endif %}
 {%- if runs %}
-<section id="time"><h2>Time and memory</h2><div class="cards">
-{%- for run in runs %}{% set t = run.time %}
-<div class="box scroll"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
-{%- if t.phases %}<div class="shares" aria-hidden="true">{% for p in t.phases %}<i style="width:
-{{- '%.1f' % (100 * p.share) }}%;background:var(--run{{ loop.index0 % 8 }})"></i>{% endfor %}</div>
-<table><tr><th>of a step (median)</th><th class="number">s, first</th><th class="number">s, last</th>
-<th class="number">share</th></tr>
-{%- for p in t.phases %}<tr><td>{{ dot(loop.index0) }} {{ p.name }}</td><td class="number">{{ "%.3g" % p.first }}</td>
-<td class="number">{{ "%.3g" % p.last }}</td><td class="number">{{ "%.0f" % (100 * p.share) }} %</td></tr>{% endfor %}
-{%- for o in t.others %}<tr><td>{{ o.name }}</td><td class="number">{{ count(o.first) }}</td>
-<td class="number">{{ count(o.last) }}</td><td></td></tr>{% endfor %}</table>
-{%- else %}<p class="soft">The log has no times.</p>{% endif %}
-{%- if t.phases or t.others %}<p class="small soft">Medians over the first and the last 3 to 20 steps of the run.</p>{% endif %}
-{%- if t.memory %}<table class="memory"><tr><th>memory (median)</th>
-<th class="number">first third</th><th class="number">last third</th><th class="number">growth</th></tr>
-{%- for m in t.memory %}<tr><td>{{ m.name }}</td><td class="number">{{ "%.4g" % m.first }}</td>
-<td class="number">{{ "%.4g" % m.last }}</td><td class="number">
-{%- if m.grown is not none %}{{ "%+.1f" % (100 * m.grown) }} %{% endif %}</td></tr>{% endfor %}</table>
-{%- else %}<p class="small soft">The log has no memory figures.</p>{% endif %}</div>{% endfor %}
-</div></section>
 <section id="settings"><h2>Settings</h2><div class="cards">
 {%- for run in runs %}<div class="box"><header>{{ dot(loop.index0) }}<h3>{{ run.name }}</h3></header>
 {%- if run.command %}<p>To repeat this run:</p><pre class="command">{{ run.command }}</pre>{% endif %}
@@ -5458,8 +5159,6 @@ STYLE = """\
   --run4: light-dark(#a06a00, #edb84a); --run5: light-dark(#3a8fc4, #9bd3f7); --run6: light-dark(#6a4fa3, #b7a2ea);
   --run7: light-dark(#5c5c5c, #b9b9b9);
 }
-:root[data-theme=light] { color-scheme: light }
-:root[data-theme=dark] { color-scheme: dark }
 * { box-sizing: border-box }
 html { scroll-padding-top: 3.2rem }
 body {
@@ -5525,8 +5224,6 @@ code, pre, .mono { font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas,
 pre, .text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; direction: ltr; margin: 0 }
 pre.command { background: var(--back); border: 1px solid var(--line); border-radius: .4rem; padding: .5rem .7rem }
 .value { overflow-wrap: anywhere; max-width: 28rem; min-width: 5rem }
-.shares { display: flex; height: 1.1rem; border-radius: .3rem; overflow: hidden; margin: .4rem 0 }
-.shares i { display: block; min-width: 1px }
 .controls { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; margin-bottom: .7rem }
 .controls label { display: flex; gap: .35rem; align-items: center; min-width: 0; max-width: 100% }
 .controls select { min-width: 0 }
@@ -5585,7 +5282,6 @@ del { background: var(--cut) }
 main section:first-child h2:first-child { margin-top: .4rem }
 #overview td, #overview th { white-space: nowrap; vertical-align: top }
 #overview td:nth-child(3) { white-space: normal; min-width: 10rem }
-table.memory { margin-top: .8rem }
 #evaluations .box { margin-bottom: .8rem }
 #evaluations h4 { margin: .7rem 0 .2rem }
 #sample-detail { margin-top: 1rem }
@@ -5614,8 +5310,9 @@ table.memory { margin-top: .8rem }
   .bar, .controls { display: none }
 }
 """
-CURVES_SCRIPT = r"""// The curves, which plotly draws.
-const curves = {data: null, hidden: new Set(), smooth: 0, log: false, bands: true, words: "", charts: [], range: null};
+CURVES_SCRIPT = """\
+// The curves, which plotly draws.
+const curves = {data: null, hidden: new Set(), smooth: 0, log: false, bands: true, charts: [], range: null};
 
 // Exponential moving average, each value divided by the weight that it stands for.
 function smoothed(values, weight) {
@@ -5767,28 +5464,13 @@ function runChoice(run, i) {
   return el("label", {}, box, runDot(i), shown(run.name));
 }
 
-function onlyMetrics(words, groups) {
-  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-  for (const chart of curves.charts) {
-    const text = (chart.metric.name + " " + chart.metric.series.map(s => s.as).join(" ")).toLowerCase();
-    chart.box.hidden = !wanted.every(word => text.includes(word));
-  }
-  for (const group of groups) {
-    const left = [...group.querySelectorAll("figure")].some(box => !box.hidden);
-    group.hidden = !left;
-    if (wanted.length && left) group.open = true;
-  }
-}
-
-function controls(groups) {
+function controls() {
   const runs = curves.data.runs, several = new Set(runs.map(run => run.setting)).size < runs.length;
   const check = (text, key) => el("label", {}, el("input", {type: "checkbox", id: "curves-" + key, checked: curves[key],
     onchange: event => { curves[key] = event.target.checked; redraw(); }}), text);
   const smooth = el("input", {type: "range", id: "curves-smooth", min: "0", max: "0.98", step: "0.02", value: "0",
     oninput: event => { curves.smooth = Number(event.target.value); redraw(); }});
-  const words = el("input", {type: "search", id: "curves-words", placeholder: "such as kl or time",
-    oninput: event => onlyMetrics(event.target.value, groups)});
-  return el("div", {class: "controls"}, el("label", {}, "metrics", words), el("label", {}, "smoothing", smooth),
+  return el("div", {class: "controls"}, el("label", {}, "smoothing", smooth),
     check("log scale", "log"), several ? check("seeds of a setting as a band", "bands") : null,
     ...(runs.length > 1 ? runs.map(runChoice) : []),
     el("span", {class: "small soft"},
@@ -5804,9 +5486,9 @@ async function startCurves() {
   library.textContent = await unpackText("plot-library");
   document.head.append(library);
   const groups = curves.data.groups.map((group, i) => groupBox(group, i === 0));
-  place.append(controls(groups), ...groups);
+  place.append(controls(), ...groups);
   place.style.minHeight = 0; // which kept the place of the charts
-  whenTheme.push(redraw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 }
 """
 SAMPLES_SCRIPT = r"""// The table of samples and its filters.
@@ -5984,7 +5666,7 @@ async function startSamples() {
   });
 }
 """
-DETAIL_SCRIPT = r"""// A sample with its group, conversations, tokens, and before beside after.
+DETAIL_SCRIPT = r"""// A sample with its group, conversations, and before beside after.
 function turn(message) {
   const of = message && typeof message === "object" ? message : {content: message};
   const role = plain(of.role || "text"), known = ["assistant", "tool", "system"].includes(role) ? role : "";
@@ -5997,71 +5679,8 @@ function turn(message) {
   return box;
 }
 
-// What a colour says of a token: its log-prob, from 0 (none) to -5 (full), or its advantage by sign and size.
-const COLOURS = {logprobs: "log-prob", advantages: "advantage"};
-const HINTS = {logprobs: "the redder, the less likely the sampler found the token",
-  advantages: "green: made likelier, red: made less likely"};
-let colouredBy = "";
-
-const areNumbers = (values, tokens) =>
-  Array.isArray(values) && Array.isArray(tokens) && values.length === tokens.length && values.length > 0;
-
-// The tokens of a sample as [text, their numbers]: those that share a character stand together, what is sampled
-// behind the shown text is its end.
-function tokensOf(others, texts) {
-  if (Array.isArray(others.tokens)) return [others.tokens.map((token, i) => [plain(token), [i]])];
-  const lengths = others.token_lengths;
-  let next = 0;
-  return texts.map((text, place) => {
-    const letters = Array.from(text), found = [];
-    let at = 0, waiting = [];
-    while (next < lengths.length && (at < letters.length || place === texts.length - 1)) {
-      waiting.push(next);
-      const length = Math.max(0, Number(lengths[next++]) || 0);
-      if (!length || at >= letters.length) continue;
-      found.push([letters.slice(at, at + length).join(""), waiting]);
-      [at, waiting] = [at + length, []];
-    }
-    if (at < letters.length) found.push([letters.slice(at).join(""), []]);
-    if (waiting.length) found.push(["∎", waiting]);
-    return found;
-  });
-}
-
-function tokenText(tokens, values, name) {
-  const most = name === "logprobs" ? 5 : Math.max(1e-9, ...values.map(v => Math.abs(Number(v) || 0)));
-  return tokens.map(([text, numbers]) => {
-    const own = numbers.map(i => Number(values[i]) || 0);
-    const value = own.reduce((a, b) => Math.abs(b) > Math.abs(a) ? b : a, 0);
-    const title = numbers.length ? `${COLOURS[name]} ${own.map(figure).join(", ")}` : "";
-    const share = Math.round(60 * Math.min(1, Math.abs(value) / most));
-    const part = el("span", {title}, text === "∎" ? el("span", {class: "soft"}, "∎") : shown(text));
-    if (share) part.style.background =
-      `color-mix(in srgb, var(${name === "logprobs" || value < 0 ? "--bad" : "--good"}) ${share}%, transparent)`;
-    return part;
-  });
-}
-
-// Which colours a sample's tokens can have.
-const coloursOf = others => Object.keys(COLOURS)
-  .filter(name => areNumbers(others[name], others.tokens) || areNumbers(others[name], others.token_lengths));
-
-function colouredText(row, name) {
-  const others = row[OTHERS], values = others[name], box = el("pre", {class: "tokens"});
-  const pieces = Array.isArray(others.pieces) ? others.pieces : [{sampled: true, text: plain(row[COMPLETION])}];
-  const said = pieces.filter(piece => piece && piece.sampled).map(piece => plain(piece.text));
-  const tokens = tokensOf(others, said);
-  if (Array.isArray(others.tokens)) box.append(...tokenText(tokens[0], values, name));
-  else for (const piece of pieces) {
-    if (piece && piece.sampled) box.append(...tokenText(tokens.shift(), values, name));
-    else box.append(el("span", {class: "soft"}, shown(plain(piece && piece.text))));
-  }
-  return box;
-}
-
 function saidBy(row) {
   const {messages, pieces} = row[OTHERS], box = el("div", {});
-  if (coloursOf(row[OTHERS]).includes(colouredBy)) return el("div", {}, colouredText(row, colouredBy));
   if (Array.isArray(messages)) box.append(...messages.map(turn));
   else if (Array.isArray(row[COMPLETION])) box.append(...row[COMPLETION].map(turn));
   else if (!Array.isArray(pieces)) box.append(el("pre", {}, shown(plain(row[COMPLETION]))));
@@ -6074,19 +5693,7 @@ function saidBy(row) {
   return box;
 }
 
-// Buttons that colour the tokens of the shown samples, where their log has figures of tokens.
-function colourChoice(group, again) {
-  const known = [...new Set(group.flatMap(i => coloursOf(samples.rows[i][OTHERS])))];
-  if (!known.length) return null;
-  const button = (name, text) => el("button", {type: "button", "aria-pressed": String(colouredBy === name),
-    onclick: () => { colouredBy = name; again(); }}, text);
-  if (!known.includes(colouredBy)) colouredBy = "";
-  return el("div", {class: "controls", id: "colours"}, "tokens by", button("", "none"),
-    ...known.map(name => button(name, COLOURS[name])),
-    colouredBy ? el("span", {class: "small soft"}, HINTS[colouredBy]) : null);
-}
-
-const SHOWN_APART = new Set(["messages", "pieces", "tokens", "token_lengths", "logprobs", "advantages", "advantage"]);
+const SHOWN_APART = new Set(["messages", "pieces", "advantage"]);
 
 function sampleCard(row, mean, chosen) {
   const others = row[OTHERS], said = [];
@@ -6116,15 +5723,11 @@ function showDetail(place, index) {
   const mean = group.length > 1 && scores.length ? scores.reduce((a, b) => a + b) / scores.length : null;
   const prompt = samples.prompts[row[PROMPT]];
   const asked = Array.isArray(prompt) ? prompt.map(turn) : [el("pre", {}, shown(plain(prompt)))];
-  const choice = colourChoice(group, () => showDetail(place, index));
   const cards = group.map(i => sampleCard(samples.rows[i], mean, i === index));
   const where = `${samples.names[row[RUN]]} · ${row[KIND]}${row[STEP] === null ? "" : ` · step ${row[STEP]}`}`;
   const title = group.length > 1 ? `${group.length} logged completions of this prompt` : "its completion";
-  const pressed = document.activeElement && place.contains(document.activeElement) &&
-    document.activeElement.textContent;
-  place.replaceChildren(...[el("h3", {}, shown(where)), ...asked, el("h4", {}, title), choice,
-    el("div", {class: "side"}, ...cards)].filter(Boolean));
-  [...place.querySelectorAll("#colours button")].find(button => button.textContent === pressed)?.focus();
+  place.replaceChildren(el("h3", {}, shown(where)), ...asked, el("h4", {}, title),
+    el("div", {class: "side"}, ...cards));
   const chosen = place.querySelector(".chosen");
   if (chosen) chosen.parentNode.scrollLeft = chosen.offsetLeft - chosen.parentNode.offsetLeft;
 }
@@ -6190,7 +5793,7 @@ function showPairs(place, pairs, count = 20) {
     ...pairs.slice(0, count).map(pairBox), ...(pairs.length > count ? [more] : []));
 }
 """
-PAGE_SCRIPT = r"""// The page: elements, text shown as text, unpacking, themes, renewal; starts curves and samples.
+PAGE_SCRIPT = r"""// The page: elements, text shown as text, unpacking; starts curves and samples.
 const pageNonce = document.currentScript.nonce;
 const byId = id => document.getElementById(id);
 
@@ -6259,20 +5862,6 @@ function color(name) {
 const runColor = i => color("--run" + i % 8);
 // A dot in a run's colour.
 const runDot = i => el("i", {class: "dot", style: `background: var(--run${i % 8})`});
-const whenTheme = [];
-
-function themes() {
-  const button = byId("theme"), dark = matchMedia("(prefers-color-scheme: dark)");
-  const tell = () => whenTheme.forEach(call => call());
-  button.hidden = false;
-  dark.addEventListener("change", tell);
-  button.addEventListener("click", () => {
-    const now = document.documentElement.dataset.theme || (dark.matches ? "dark" : "light");
-    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
-    tell();
-  });
-}
-
 function failed(place, error) {
   place.replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
   console.error(error);
@@ -6288,7 +5877,6 @@ function whenNear(place, run) {
   watcher.observe(place);
 }
 
-themes();
 startCurves().catch(error => failed(byId("plots"), error));
 startSamples();
 """
@@ -6302,13 +5890,6 @@ def text_as_seen(value):
         return value
     unseen = {c for c in {*value} - {*"\t\n"} if unicodedata.category(c) in UNSEEN}
     return value.translate({ord(c): f"⟦U+{ord(c):04X}⟧" for c in unseen})
-
-
-def plot_library() -> bytes:
-    """Plotly's script as it stands in the page."""
-    from plotly.offline import get_plotlyjs
-
-    return packed([get_plotlyjs().encode()])
 
 
 def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
@@ -6328,17 +5909,17 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
         max_mb: what the page may be large; samples are thinned for it.
     """
     from jinja2 import Environment, StrictUndefined
+    from plotly.offline import get_plotlyjs
 
     now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
     curve_data, tables = packed_json(curves_of(runs)), evaluation_tables(evaluations)
-    library = plot_library() if runs else b""
+    library = packed([get_plotlyjs().encode()]) if runs else b""
     ordered = runs + evaluations  # colours of the samples are those of the runs
     sample_data, kept = packed_samples(ordered, 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000)
     more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
-    of_runs = ("runs", "curves", "time", "settings")
-    contents = dict.fromkeys(of_runs, runs) | {"evaluations": tables, "samples": kept}
-    order = ("runs", "evaluations", "curves", "samples", "time", "settings")
+    contents = dict.fromkeys(("runs", "curves", "settings"), runs) | {"evaluations": tables, "samples": kept}
+    order = ("runs", "evaluations", "curves", "samples", "settings")
     sections = [name for name in order if contents[name]]
     # all that is put in is escaped, and unseen characters are shown
     page = Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen).from_string(TEMPLATE)

@@ -51,57 +51,56 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       167-178  python source          Parses Python source in a process with threads
-#       181-274  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       277-289  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       292-463  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       466-498  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       501-864  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       867-885  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      888-1130  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1133-1254  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1257-1515  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1518-1647  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1650-1816  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1819-2170  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     2173-2383  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2386-2449  prompts                Load training and held-out prompts as token ids
-#     2452-2528  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2531-2768  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2771-2882  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2885-3163  reward forms           The forms that a reward function may have, and loading rewards from files
-#     3166-3486  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3489-3628  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3631-3822  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3825-3951  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3954-4131  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4134-4207  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     4210-4358  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4361-4433  play setup             Set up and score conversations, for all programs that take --environment
-#     4436-4491  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
-#     4494-4635  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4638-4738  models                 The networks of a run: their precision, the frozen reference, prompts that …
-#     4741-4798  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
-#     4801-4884  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
-#     4887-4895  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4898-5152  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5155-5291  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5294-5414  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5417-5628  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5631-5713  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5716-5943  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5946-6117  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     6120-6242  rows and gold          Rows of the data, and their reference completions (gold)
-#     6245-6437  probes                 Completions that must not be paid
-#     6440-6633  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6636-6833  scoring                Grading completions, and the findings of all checks
-#     6836-7179  preflight              The checks of a reward and the verdict
-#     7182-7340  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7343-7437  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7440-7620  environment preflight  The checks of an environment and the verdict
-#     7623-7687  report                 Printed reports and --list
-#     7690-7769  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7772-7889  command                The command line
+#       161-172  python source          Parses Python source in a process with threads
+#       175-268  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       271-309  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       312-487  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       490-521  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       524-848  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       851-869  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      872-1109  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1112-1205  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1208-1465  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1468-1573  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1576-1713  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1716-1926  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1929-2010  prompts                Load training and held-out prompts as token ids
+#     2013-2089  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2092-2329  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2332-2443  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2446-2724  reward forms           The forms that a reward function may have, and loading rewards from files
+#     2727-3036  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3039-3178  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3181-3372  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3375-3501  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3504-3681  conversations          Conversations with environments: their record, limits, and calls of the …
+#     3684-3757  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3760-3908  play                   Play a policy's conversations with environments; each turn samples all open …
+#     3911-3983  play setup             Set up and score conversations, for all programs that take --environment
+#     3986-4033  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
+#     4036-4177  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4180-4280  models                 The networks of a run: their precision, the frozen reference, prompts that …
+#     4283-4340  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
+#     4343-4426  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
+#     4429-4437  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4440-4694  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     4697-4833  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4836-4956  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4959-5168  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5171-5253  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5256-5437  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5440-5482  rollouts               Sample and score a batch's rows over all processes
+#     5485-5607  rows and gold          Rows of the data, and their reference completions (gold)
+#     5610-5802  probes                 Completions that must not be paid
+#     5805-5998  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6001-6198  scoring                Grading completions, and the findings of all checks
+#     6201-6544  preflight              The checks of a reward and the verdict
+#     6547-6705  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     6708-6802  environment process    The environment's own process: scripted policies play conversations as in a …
+#     6805-6985  environment preflight  The checks of an environment and the verdict
+#     6988-7052  report                 Printed reports and --list
+#     7055-7134  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7137-7254  command                The command line
 
 import argparse
 import ast
@@ -126,17 +125,13 @@ import inspect
 import io
 import itertools
 import json
-import keyword
 import locale
 import logging
 import math
-import numbers
 import os
 import pickle
-import queue
 import random
 import re
-import reprlib
 import resource
 import shlex
 import shutil
@@ -155,8 +150,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -289,6 +283,32 @@ def in_bundle(path: str) -> str:
     return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
 
 
+def sibling_path(name: str) -> Path | None:
+    """The script NAME.py beside this file or in the bundle's scripts; None if there is none."""
+    places = [folder / f"{name}.py" for folder in (HERE.parent, BUNDLE / "scripts")]
+    return next((place for place in places if place.is_file()), None)
+
+
+def has_sibling(name: str) -> bool:
+    """Whether `sibling` finds this bundle's script; beside a copy may be a file of that name by somebody else."""
+    path = sibling_path(name)
+    return bool(path) and f"# Built from src/programs/{name}" in path.read_text(encoding="utf-8", errors="ignore")[:200]
+
+
+@functools.cache
+def sibling(name: str):
+    """Load the script of `sibling_path` when it is first needed."""
+    path = sibling_path(name)
+    need(path, f"got no {name}.py in {HERE.parent}; expected it; try copying the bundle's scripts/{name}.py there")
+    if str(path) in sys.modules:
+        return sys.modules[str(path)]
+    spec = importlib.util.spec_from_file_location(str(path), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # only now, as other threads and copies of this file must not see half of it; the first one counts
+    return sys.modules.setdefault(str(path), module)
+
+
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
 
 # Each line has names of the same meaning and unit. A program maps those that it does not have to the one that it has.
@@ -354,7 +374,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -375,7 +396,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
@@ -470,12 +494,11 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    decode_graphs = True  # a setting of programs that sample in every step
     attn_implementation = "auto"  # a setting of programs that train or evaluate
     share_prompts = False  # of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate while training
     threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -502,7 +525,6 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 GRACE_S = 5.0  # seconds for cleanup after a KeyboardInterrupt, before the process is ended by force
 WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
-SHOWN_EVERY_S = 30.0  # how often a long step says how far it is
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1  # from glibc's malloc.h
@@ -745,44 +767,6 @@ class CpuThreads:
 
 
 THREADS = CpuThreads()
-
-
-class LongStep:
-    """Shows how far a step is if one of its phases takes longer than half a minute, as with real models on a CPU.
-
-    A run's log sets `write`, which shows a line in place of the one before it.
-    """
-
-    def __init__(self):
-        self.write, self.name, self.total, self.done, self.begun, self.shown = None, "", 0, 0, 0.0, 0.0
-        self.visible = False
-
-    def begin(self, name: str, total: int) -> None:
-        """Begin a phase of `total` units, which its name states."""
-        self.end()
-        self.name, self.total, self.done, self.begun = name, total, 0, time.perf_counter()
-        self.shown = self.begun
-
-    def end(self) -> None:
-        """Remove the phase's line."""
-        if self.write and self.visible:
-            self.write("")
-        self.visible = False
-
-    def advance(self, count: int = 1) -> None:
-        """Count units that are done; every 30 s there is a line."""
-        now, self.done = time.perf_counter(), min(self.done + count, self.total)
-        if self.write and self.done and now - self.shown >= SHOWN_EVERY_S:
-            left = (now - self.begun) * (self.total / self.done - 1)
-            self.shown, self.visible = now, True
-            self.write(f"{self.name} {self.done:,} of {self.total:,}, about {left / 60:.0f} min left")
-
-    def advance_rows(self, count: int) -> None:
-        """Count a micro-batch's rows; the other processes have as many."""
-        self.advance(count * world()[1])
-
-
-LONG_STEP = LongStep()
 
 
 def end_at_once(code: int) -> None:
@@ -1082,6 +1066,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         if not any(cell.strip() for cell in cells):
             continue
         cells = cells[: len(names)] + filled(cells[len(names) :])
+        lines = "\t".join(cells).split("\n")
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -1090,17 +1075,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
             yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
-        elif delimiter == "\t" and holds_rows(cells):
+        elif delimiter == "\t" and len(lines) > 1 < len(cells) and {x.count("\t") for x in lines} == {len(cells) - 1}:
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
-
-
-def holds_rows(cells: list[str]) -> bool:
-    """Whether cells with line feeds may be several rows of a table written without quoting."""
-    lines = "\t".join(cells).split("\n")
-    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1139,17 +1118,6 @@ LISTS = set(
 )
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
-SPEAKER = re.compile(
-    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
-    r"|<(?:\|im_start\||start_of_turn)>(\w+)\n|(?:(?<![^\n>])<\||<｜)(?i:(user|assistant|system))[|｜]>"
-    r"|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
-)
-DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
-TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
-# the end of an answer that is only begun
-BEGUN = re.compile(r"(<think>|\blet(['’]s| me| us)\b[^.:\n]{0,40} step by step[.:]?)\s*\Z", re.IGNORECASE)
-ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
@@ -1237,23 +1205,6 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
-    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
-
-
-def holds_answer(text) -> bool:
-    """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
-    marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2 or BEGUN.search(text[-200:]):
-        return False
-    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
-    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
-    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
-    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
-
-
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -1329,8 +1280,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
-        value = values[0]
-        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        inner = rows_in(values[0], name, known) if isinstance(values[0], dict) else values[0]
         values = inner if isinstance(inner, list) else values
     for number, value in enumerate(values, start=1):
         try:
@@ -1592,15 +1542,6 @@ _BEFORE = re.compile(
     r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
     r"[\s,:]*|(?:所以|因此)[，,]?)+"
 )
-_COMMA = re.compile(
-    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
-)
-# unambiguous digit groups: 1.234.567, 12'500, 1_000; decimal commas that such groups or a currency sign reveal
-_GROUPED = re.compile(
-    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
-    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
-)
-_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
 
 
 @functools.lru_cache(256)
@@ -1619,21 +1560,6 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
-
-
-def ungrouped(text: str) -> str:
-    """Remove digit group separators where they are unambiguous; 1.234 stays, as a decimal.
-
-    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
-    ('1234567', '12500', '1234.50 €', '€1.200')
-    """
-    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
-
-
-def with_point(text: str) -> str:
-    """Replace decimal commas by points (3,5; 1.234,56; 0,125); commas in 1,234 and 1,00,234 group digits."""
-    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
-    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
 
 
 def without_words(answer: str) -> str:
@@ -1686,13 +1612,6 @@ def is_heading(text: str, mark: re.Match) -> bool:
     line = line.strip(" \t*_")
     is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
     return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
-
-
-def marked_gold(text: str) -> str:
-    """The gold answer in a solution: the text after its last `####` (no heading), a stated answer, or all of it."""
-    text = text.rpartition("</think>")[2]
-    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
-    return (answers[-1] if answers else stated_gold(text) or text).strip()
 
 
 def stated_gold(text: str) -> str | None:
@@ -1756,28 +1675,6 @@ def boxes_in(text: str) -> list[str] | None:
     return contents
 
 
-def accepted(gold) -> list:
-    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
-
-    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
-    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
-    """
-    if not isinstance(gold, list | tuple):
-        return [gold]
-    if is_matrix(gold):
-        return [json.dumps(gold, default=str)]
-    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
-    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
-    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
-
-
-def is_matrix(value) -> bool:
-    """Whether a value is a list of equally long rows of numbers."""
-    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
-    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
-    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
-
-
 def hash_mark(text: str) -> re.Match | None:
     """The last `####` of a worked solution, with its answer in group 1; None if it is a heading or in code.
 
@@ -1814,360 +1711,6 @@ def parsed(source: str) -> ast.Module | None:
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
     return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
-
-
-# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
-
-SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a name or a count in these columns
-# texts that a question is about, in the order in which they precede it
-READ_FIRST = (
-    *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
-)
-# either part of the question or notes about it
-DOUBTFUL = (
-    "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
-    "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
-    "output_description search_results statement statements claim conclusion theory tools functions "
-    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
-    "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
-).split()
-SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
-MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
-PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
-BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
-PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
-HTML_TAGS = ("<image>", "<video>", "<audio>")
-# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
-LABELS = re.compile(
-    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
-)
-NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
-HTML = re.compile(
-    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
-    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
-)
-TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
-SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
-TOOLS = ("tools", "functions")
-TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
-CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
-BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
-UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
-SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
-CHOICE_KEYS = (
-    "choices options answer_choices answer_options endings choice candidates alternatives mc1_targets answers "
-    "distractors incorrect_answers"
-).split()
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
-MISSING = (
-    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
-    r"|proof|not ?found|No answer provided)\s*"
-)
-MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
-TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
-REPLIES = ("assistant", "gpt", "bot", "model")
-LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
-# how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
-SPREADSHEET = (
-    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
-    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
-)
-GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
-BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also zero-width ones
-WHOLE = r"\s*[-+]?\d+\.0\s*"
-ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
-    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
-    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
-    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
-    rf"(?!\s*\Z)({BLANK}.*|.*{BLANK})": "have blanks around them, like {}, which a reward may compare; strip them",
-    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
-    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
-    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
-    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
-    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|(\{.*: ?)?array\(\[["'].*""": "are lists as text, like {}; write lists",
-}
-
-ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
-    LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
-    "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
-    rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
-    r"\n\n(?i:nan|none|null|<?no ?input>?)\Z": "end in a missing value, such as nan or <noinput>; empty that column",
-    r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
-    r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
-}
-
-
-def plain_name(name: str) -> str:
-    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
-        return True
-    words = words_in(name)
-    if not words or NOTE_WORDS & {*words}:
-        return False
-    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
-
-
-def is_system(name: str) -> bool:
-    """Whether a column's name says that it holds a system prompt."""
-    return SYSTEM.fullmatch(plain_name(name)) is not None
-
-
-def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
-    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name in snake or camel case, in lower case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, video or sound, or their location."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    complete = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            complete.append(tuple(family[place] for place in sorted(family)))
-    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
-    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The column or columns that hold the choices of a question; () if there are none."""
-    keys, families = choice_names(tuple(row))
-    for name in keys:
-        value = row[name]
-        if is_empty(value) or not isinstance(value, str | list | dict):
-            continue
-        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
-            continue
-        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
-            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
-                continue
-        return (name,)
-    for family in families:
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a nested value, without the roles of chat messages."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
-def placeholder_in(text: str) -> str | None:
-    """The first placeholder of an image, video or sound in a prompt; None if there is none.
-
-    `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
-    """
-    is_html = HTML.search(text) is not None
-    for place in PLACED.finditer(text):
-        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
-        ends = not text[place.end() :].strip()
-        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
-        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
-            return place[0].strip()
-    return None
-
-
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def is_json_schema(name: str, value) -> bool:
-    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    with contextlib.suppress(ValueError):
-        value = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(value, dict):
-        return False
-    properties, kind = value.get("properties"), value.get("type")
-    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
-        return True
-    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
-
-
-def are_earlier_turns(value, prompt) -> bool:
-    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
-    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
-    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
-    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
-        return False
-    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
-    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
-    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
-
-
-def whole_text(prompt) -> str:
-    """The text of a prompt: itself, or the texts of its messages."""
-    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
-    choices = choice_columns(row)
-    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
-    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
-    if not names:
-        return []
-    whole = whole_text(prompt)
-    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        if name in TOOLS:  # a chat template may write them in another form
-            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
-        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
-        if not is_note and not is_whole and not is_there:
-            unread.append(name)
-    return unread
-
-
-def unnamed_function(row: dict, asked: str) -> str:
-    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
-    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
-    parts = tests if isinstance(tests, list) else [tests]
-    cases = [part for part in parts if isinstance(part, dict)]
-    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
-    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
-    called = CALL_NAME.findall(source) if "assert" in source else []
-    names = {str(name).split(".")[-1] for name in given if name} or {*called}
-    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
-    if not names:
-        return ""
-    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
-    return UNNAMED if names.isdisjoint(known) else ""
-
-
-def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
-    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
-
-    >>> odd_answers("gold", ["3,5", "4,25", "12"])
-    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
-    """
-    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
-    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
-    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        odd[ODD_ANSWERS[WHOLE]] = []
-    if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
-        if 2 * asking > len(prompts):
-            odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
-    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
-    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
-    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
-    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
-    if name != "ground_truth":  # an environment's own
-        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
-        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
-    plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
-    several = [items[:3] for items, different in kinds if len(different) > 1]
-    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = several
-    findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
-    return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
-
-
-def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
-    """Print the messages of `odd_answers` for the columns that rewards compare with."""
-    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
-            say(f"warning: {source}: {line}")
-
-
-def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
-    counts, total = Counter(), len(asked)
-    prompts = [prompt for _, prompt in asked]
-    warn_odd_answers(source, [row for row, _ in asked], prompts)
-    for row, prompt in asked:
-        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
-        counts.update([] if prepared else unread_parts(row, prompt))
-    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
-    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
-    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    flaws = (
-        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
-        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
-        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
-        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
-        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
-    )
-    for flags, message in flaws:
-        if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {message}")
-    if counts:
-        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
-        got = f"got columns that look like a part of the question but are in no prompt: {names}"
-        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
-        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
-    return counts
 
 
 # --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
@@ -2428,6 +1971,24 @@ def prompt_row(row: dict, column: str, where: str) -> dict:
     reserved = {*RESERVED, column}
     columns = {name: value for name, value in row.items() if name not in reserved}
     return {"prompt": prompt_of(row, column, where), "columns": columns}
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]:
+    """Warn of odd prompts and answers, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs.
+
+    This bundle's data_loader.py does it; without that file beside the script, a note says so.
+    """
+    try:
+        checks = sibling("data_loader").warn_unread if has_sibling("data_loader") else None
+    except Exception:  # an older copy, or an edited one
+        checks = None
+    if checks:
+        return checks(source, asked)
+    say_once(
+        "note: the data's questions and answers are not checked, as this version's data_loader.py is not beside this "
+        "script; try `python scripts/data_loader.py FILE --validate` in the bundle"
+    )
+    return {}
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -3217,15 +2778,11 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, its first awaitable) together and return their results in order."""
-        future = self.start(jobs, limits)
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
         try:
             return future.result()
         finally:
             future.cancel()  # a signal may have ended the wait
-
-    def start(self, jobs: list[tuple], limits: CallLimits):
-        """Start `gathered` in the loop's thread and return its future."""
-        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await the jobs inside the loop; if one fails, the others are cancelled."""
@@ -3452,8 +3009,6 @@ class Reward:
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
-        self.slow = False  # whether functions take long compared with sampling
         self.others = ()  # arguments that functions get beside columns
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
@@ -3465,16 +3020,11 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row, self.others)
 
-    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
-        """Return (scores [n], {function: list of n floats or None}) for n completions.
-
-        Args:
-            known: {function: raw result} of functions that were called already.
-        """
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
         if not rows:  # more processes than held-out prompts
             return [], {}
-        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
-        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
+        results = raw_results(self.functions, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], rows, completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -4474,21 +4024,13 @@ def load_whole(load, source: str, **options):
     transformers fills them with random numbers. What tied layers share need not be in the files.
     """
     model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
-    weights, head = model.state_dict(keep_vars=True), model.get_output_embeddings()
+    weights = model.state_dict()
     missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
-    if not missing:
-        return model
     got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
     others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
-    wrapped = (key.removesuffix(name) for key in unread[:9] for name in missing if key.endswith(f".{name}"))
-    prefix = next(wrapped, "")
-    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
-    advice = "copying or saving all of its files again"
-    if prefix:
-        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
-    elif {*missing} <= of_head:
-        advice = "the language model that it was made of (a tied head needs tie_word_embeddings in config.json)"
-    raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
+    advice = "saving the whole language model again, with its head (or tie_word_embeddings) and outside any wrapper"
+    need(not missing, f"{got}, such as {', '.join(missing[:1])}{others}; expected all of them; try {advice}")
+    return model
 
 
 # --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
@@ -5442,16 +4984,21 @@ def relative_gap(states, expected) -> float:
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
-def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
-    """Mean relative gap between states of tokens fed one by one to `step(ids, mask, cache)` and of whole texts."""
-    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+def states_alone(network, texts: list[list[int]], device) -> list:
+    """Hidden states [T, H] of each text by itself, without pads and without a cache."""
     whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
-    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    return [plain_states(network, ids, torch.ones_like(ids))[0] for ids in whole]
+
+
+def decoding_gap(models: Models, vocabulary: int, decoding: Decoding) -> float:
+    """Mean relative gap between states of tokens fed one by one to the policy with a cache and of whole texts."""
+    texts, new, gaps, device = probe_texts(vocabulary, decoding.pads), 4, [], models.device
+    expected = states_alone(models.policy, texts, device)
+    ids, mask = left_pad([text[: 1 - new] for text in texts], models.pad_id, device)
     rows, cache = [0, 1], None
     for t in range(new):
-        states, cache = step(ids, mask, cache)
-        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        states, cache = cached_states(models.policy, ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t - new]) for i, row in enumerate(rows)]
         if decoding.leaving and t == 0:
             rows, mask = [1], mask[1:]
             select_rows(cache, torch.tensor(rows, device=device))
@@ -5470,43 +5017,38 @@ def holds(gap, limit: float) -> bool:
         return False
 
 
-def turns_gap(read, step, one, config, pad_id: int, device) -> float:
+def turns_gap(models: Models, config) -> float:
     """Mean relative gap between texts read in turns, with pads in between, and whole texts; inf for other caches.
 
-    Args:
-        read: `(ids, mask) -> states`: whole texts.
-        step: `(ids, mask, cache) -> (states, cache)`: several further tokens of each text.
-        one: `(token [B], mask, cache, padded) -> states [B, H]`: one further token of each text.
-        config: the model's text config.
+    `config` is the policy's text config.
     """
-    texts, gaps = probe_texts(config.vocab_size), []
-    whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
+    texts, gaps, policy, device = probe_texts(config.vocab_size), [], models.policy, models.device
+    expected = states_alone(models.policy, texts, device)
 
     def compare(states, order, places) -> None:
         gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
 
-    ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
-    cache = step(ids, mask, None)[1]
+    ids, mask = left_pad([texts[0][:5], texts[1][:2]], models.pad_id, device)
+    cache = cached_states(policy, ids, mask, None)[1]
     if not has_plain_layers(cache, config):
         return math.inf
     token = torch.tensor([texts[0][5], texts[1][2]], device=device)
     grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(one(token, grown, cache, True), (0, 1), (6, 3))
+    compare(next_states(policy, token, grown, cache, True), (0, 1), (6, 3))
     rows, lengths = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
     kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
     for leaving in (rows[1:], rows[:1]):
         kept.take([0, 1], mask, cache, leaving, rows, lengths)
     order, cache, mask = kept.cache_of([0, 1])
-    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
+    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], models.pad_id, device)
     mask = torch.cat([mask, new_mask], dim=1)
-    compare(step(new, mask, cache)[0][:, -1], order, (9, 4))
+    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
     token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
     mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(one(token, mask, cache, True), order, (10, 5))
-    cache = step(whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
-    alone = one(whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, False)
-    compare(alone, (0,), (6,))
+    compare(next_states(policy, token, mask, cache, True), order, (10, 5))
+    ids = torch.tensor([texts[0][:6]], device=device)  # without pads
+    cache = cached_states(policy, ids[:, :5], torch.ones_like(ids[:, :5]), None)[1]
+    compare(next_states(policy, ids[:, 5], torch.ones_like(ids), cache, False), (0,), (6,))
     return sum(gaps) / len(gaps)
 
 
@@ -5515,17 +5057,17 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     policy, device, gaps = models.policy, models.device, []
     prompts, which = probe_texts(vocabulary), torch.tensor([1, 0, 1, 1], device=device)
     new = torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [torch.tensor([prompts[n] + new[:, row].tolist()], device=device) for row, n in enumerate(which)]
+    texts = [prompts[n] + new[:, row].tolist() for row, n in enumerate(which)]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
-        expected = [plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts]  # [2, H] each
+        expected = states_alone(models.policy, texts, device)
         cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
     mask, rows = mask[which], torch.arange(4, device=device)
     for t in range(2):
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
         with autocast(config, device):
             states = next_states(policy, new[t, rows], mask, cache, padded=True)
-        gaps += [relative_gap(state, expected[row][t]) for state, row in zip(states, rows, strict=True)]
+        gaps += [relative_gap(state, expected[row][t - 2]) for state, row in zip(states, rows, strict=True)]
         if t == 0:
             rows, mask = rows[1:], mask[1:]
             select_rows(cache, rows)
@@ -5573,10 +5115,9 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     """Raise UserError if left padding changes a network's states, as in some networks without attention."""
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     ids, mask = left_pad(texts, models.pad_id, models.device)
-    alone = torch.tensor([texts[1]], device=models.device)
     with torch.no_grad(), autocast(config, models.device), first_layers(config, network, models.device):
-        padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
-    gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
+        padded, [expected] = plain_states(network, ids, mask), states_alone(network, texts[1:], models.device)
+    gap = relative_gap(padded[1, -len(texts[1]) :], expected)
     kind, fits = type(unwrapped(network)).__name__, gap < gap_limits(config, models.device)[0]
     got = f"got {name} {kind}, whose states move by {gap:.0%} when a text is padded on the left"
     need(fits, f"{got}; expected a network that ignores masked tokens; try another architecture")
@@ -5594,18 +5135,17 @@ def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     """Probe the policy's cache; UserError if no way of sampling with it agrees with the model as trained."""
-    policy, pad_id, device = models.policy, models.pad_id, models.device
+    policy, device = models.policy, models.device
     text, name = unwrapped(policy).config.get_text_config(), type(unwrapped(policy)).__name__
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step, one = (functools.partial(states, policy) for states in (plain_states, cached_states, next_states))
     (limit, worst), can_group = gap_limits(config, device), False
     candidates = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # most capable first
     with torch.no_grad(), autocast(config, device), first_layers(config, policy, device):
-        gap = functools.partial(decoding_gap, read, step, vocabulary=size, pad_id=pad_id, device=device)
-        measured = next((able for able in candidates if holds(functools.partial(gap, decoding=able), limit)), None)
+        gap = functools.partial(decoding_gap, models, size)
+        measured = next((able for able in candidates if holds(functools.partial(gap, able), limit)), None)
         if measured and measured.pads and measured.leaving:
-            plain = holds(lambda: turns_gap(read, step, one, text, pad_id, device), limit)
-            can_group = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            plain = holds(lambda: turns_gap(models, text), limit)
+            can_group = plain and length_that_shares(policy) == math.inf
             groups = can_group and holds(lambda: groups_gap(config, models, size), worst)
             measured = replace(measured, plain=plain, groups=groups)
     need(
@@ -5732,20 +5272,6 @@ def steps_between_looks(device) -> int:
     return 1 if device.type == "cpu" else 8
 
 
-class Ended:
-    """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
-
-    def __init__(self, tell: Callable, numbers: list[int]):
-        self.tell, self.numbers, self.reported = tell, numbers, set()
-
-    def look(self, rows, tokens, lengths) -> None:
-        """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
-        new = [row for row in rows.tolist() if row not in self.reported]
-        self.reported.update(new)
-        sampled = zip(new, tokens[new].tolist(), lengths[new].tolist(), strict=True)  # a GPU is waited for twice
-        self.tell([(self.numbers[row], ids[:length]) for row, ids, length in sampled])
-
-
 class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
@@ -5787,30 +5313,25 @@ class HFEngine:
                 changed.enter_context(replaced(self.forms))
             yield
 
-    def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
 
         Args:
             prompts: token ids, any lengths.
             noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
                 the rest of its batch; None decodes greedily.
-            tell: called now and then with [(number of a prompt, its completion's ids), …] that have ended since.
 
         Returns:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
         outputs = [None] * len(prompts)
         with self.ready():
-            batches = self.batches(list(map(len, prompts)))
-            for number, rows in enumerate(batches, start=1):
-                LONG_STEP.begin(f"sampling: batch {number} of {len(batches)}, token", self.config.max_new_tokens)
+            for rows in self.batches(list(map(len, prompts))):
                 batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
-                ended = tell and Ended(tell, rows)
                 texts = self.read(batch, self.decoding.groups and not self.graphs)
-                sampled = self.sample(*texts, draws, ended=ended)
+                sampled = self.sample(*texts, draws)
                 for i, output in zip(rows, sampled, strict=True):
                     outputs[i] = output
-        LONG_STEP.end()
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -5825,7 +5346,7 @@ class HFEngine:
     def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
         """(states [B, H] after the prompts, mask [B, T], cache); equal ones are read, with `groups` held once."""
         once = prompts
-        if self.config.reuse_prefill and self.decoding.leaving:
+        if self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
         states, mask, cache = self.read_on(once)
         if len(once) < len(prompts):
@@ -5860,10 +5381,10 @@ class HFEngine:
         """Which rows [n] of tokens [B, T] end with the token at t."""
         return torch.isin(tokens[rows, t], self.end_ids)
 
-    def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
+    def sample(self, states, mask, cache, noise, leave=None) -> list[tuple[list[int], list[float]]]:
         """Completions of the texts that a cache holds, as `generate` returns them; states [B, H] are of their ends.
 
-        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end; `ended` is told of rows.
+        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end.
         """
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
         n, width = mask.shape
@@ -5877,7 +5398,6 @@ class HFEngine:
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                LONG_STEP.advance()
                 logits = tempered(lm_logits(models.policy, states), self.config.temperature)
                 dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
@@ -5886,8 +5406,6 @@ class HFEngine:
                 lengths[rows] = torch.where(ending, t + 1, lengths[rows])
                 running &= ~ending
                 alive = int(running.sum()) if t % every == every - 1 else len(rows)
-                if ended and t % every == every - 1:
-                    ended.look(rows[~running], tokens, lengths)
                 if not alive or t + 1 == limit:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
@@ -5909,8 +5427,6 @@ class HFEngine:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
             raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
-        if ended:
-            ended.look(torch.arange(n), tokens, lengths)
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
 
     def step(self, token, mask, cache, padded: bool) -> tuple:
@@ -5921,151 +5437,7 @@ class HFEngine:
         return states[:, -1], cache
 
 
-def rng_state() -> dict:
-    """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
-
-
-def restore_rng(states: dict) -> None:
-    """Put the states back; those of GPUs where there are as many as there were."""
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"].cpu())
-    if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
-        torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
-
-
-def same_rng(one: dict, other: dict) -> bool:
-    """Whether two states are the same: nothing was drawn between them."""
-    pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
-    numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
-    return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
-
-
 # --------------------------------------------------------------------------- rollouts (src/parts/sampling/rollouts.py)
-
-WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread beside a small model costs as much
-
-
-def scores_alone(function) -> bool:
-    """Whether a reward scores each completion by itself: one of one sample, or one whose `needs_group` is False."""
-    if isinstance(function, PerSample):
-        return True
-    alone = getattr(function, "needs_group", None) is False and not hasattr(function, "load_state_dict")
-    return alone and all(map(scores_alone, getattr(function, "functions", ())))
-
-
-class EarlyScores:
-    """What reward functions say of completions that have ended, asked while the others are sampled.
-
-    A slow judge or a sandbox then costs only what it takes longer. Sampling has a thread of its own meanwhile, as
-    rewards may need the main one (signals, connections of one thread).
-
-    It is what they would say of all rows in order: where one raises or draws random numbers, none of it counts.
-    """
-
-    def __init__(self, functions: dict, reward: Reward, models: Models, rows: list[dict]):
-        columns = {name: None for row in rows for name in row["columns"]}  # of all rows, as a batch has them
-        self.rows = [row | {"columns": {name: row["columns"].get(name) for name in columns}} for row in rows]
-        self.groups, self.waiting = [id(row) for row in rows], Counter(map(id, rows))
-        self.functions, self.reward, self.models = functions, reward, models
-        self.ids, self.asked, self.failed, self.before = {}, [], False, rng_state()
-
-    def sample(self, engine, prompts: list[list[int]], noise) -> tuple[list, float]:
-        """(what `engine.generate` returns, when that was), with completions scored as they end."""
-        ended, gone = queue.SimpleQueue(), threading.Event()
-
-        def tell(completions: list[tuple[int, list[int]]]) -> None:
-            if gone.is_set():
-                raise InterruptedError("nobody waits for these samples")
-            ended.put(completions)
-
-        def generate() -> tuple[list, float]:
-            if self.models.device.index is not None:  # each thread has its own current GPU, first cuda:0
-                torch.cuda.set_device(self.models.device)
-            return engine.generate(prompts, noise, tell), time.perf_counter()
-
-        with ThreadPoolExecutor(1, "sampler") as pool:
-            sampled = pool.submit(generate)
-            sampled.add_done_callback(lambda _: ended.put(None))
-            try:
-                while (completions := ended.get()) is not None:
-                    self.score(completions)
-            except BaseException:
-                gone.set()
-                raise
-            return sampled.result()
-
-    def score(self, completions: list[tuple[int, list[int]]]) -> None:
-        """Ask the functions about completions (row, ids) that have ended."""
-        if self.failed or not completions:
-            return
-        self.ids |= completions
-        self.waiting.subtract(self.groups[row] for row, _ in completions)
-        whole = {self.groups[row] for row, _ in completions if not self.waiting[self.groups[row]]}
-        of_groups = [row for row, group in enumerate(self.groups) if group in whole]
-        try:
-            for name, function in self.functions.items():
-                rows = [row for row, _ in completions] if scores_alone(function) else of_groups
-                self.ask(name, function, rows)
-        except (Exception, SystemExit):  # it will be raised again, by all rows in order
-            self.failed = True
-
-    def ask(self, name: str, function, rows: list[int]) -> None:
-        """Call a function for some rows; what is to be awaited is begun."""
-        if not rows:
-            return
-        texts = [visible_text(self.models.tokenizer, self.ids[row], self.models.eos_ids) for row in rows]
-        arguments = reward_arguments([self.rows[row] for row in rows], texts, [self.ids[row] for row in rows])
-        calls = reward_calls(function, arguments)
-        owners = [[row] for row in rows] if isinstance(function, PerSample) else [rows]
-        for owned, call in zip(owners, calls, strict=True):
-            with REWARD_STATE.swapped():
-                answer = call()
-            if inspect.isawaitable(answer):
-                answer = reward_loop().start([(0, call, answer)], self.reward.limits)
-            self.asked.append((name, owned, answer))
-
-    def results(self) -> dict[str, list]:
-        """Raw results by function, of all rows; {} where they would not be those of a call after sampling."""
-        results = {name: [None] * len(self.rows) for name in self.functions}
-        try:
-            for name, rows, answer in [] if self.failed else self.asked:
-                value = answer.result()[0] if isinstance(answer, Future) else answer
-                values = value.tolist() if hasattr(value, "tolist") else value
-                values = [value] if isinstance(self.functions[name], PerSample) else list(values)
-                for row, one in zip(rows, values, strict=True):
-                    results[name][row] = one
-        except Exception:
-            self.failed = True
-        finally:
-            for *_, answer in self.asked:
-                if isinstance(answer, Future):
-                    answer.cancel()
-        drawn = not same_rng(self.before, rng_state())
-        if drawn and not self.failed:
-            self.reward.in_turn = True
-            say("note: a reward draws random numbers: all rewards are called after sampling, in the order of the rows")
-        if drawn or self.failed:
-            restore_rng(self.before)
-            return {}
-        return results
-
-
-def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict]) -> EarlyScores | None:
-    """EarlyScores of the functions that `score_while_sampling` names; None where there are none, or vLLM samples.
-
-    Those that score each alone are called so once they have been slow; it changes no score.
-    """
-    how = config.score_while_sampling
-    ours = isinstance(engine, HFEngine) and isinstance(reward, Reward)
-    if how == "never" or not rows or not ours or reward.in_turn:
-        return None
-    chosen = reward.functions
-    if how == "samples":
-        chosen = {name: function for name, function in chosen.items() if reward.slow and scores_alone(function)}
-    return EarlyScores(chosen, reward, models, rows) if chosen else None
 
 
 def collect(
@@ -6075,17 +5447,10 @@ def collect(
 
     def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts = [row["prompt_ids"] for row in local_rows]
-        early = early_scores(config, models, engine, reward, local_rows)
-        if early:
-            outputs, sampled = early.sample(engine, prompts, draws)
-        else:
-            outputs, sampled = engine.generate(prompts, draws), time.perf_counter()
+        outputs = engine.generate([row["prompt_ids"] for row in local_rows], draws)
+        sampled = time.perf_counter()
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
-        known = [early.results()] if early else []
-        scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
-        if isinstance(reward, Reward):
-            reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
+        scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs])
         count_seconds(timer, start, sampled)
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):

@@ -37,63 +37,60 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       158-163  file text         Load texts from files beside their room, such as a page's style; a built script …
-#       166-177  python source     Parses Python source in a process with threads
-#       180-277  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       280-330  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       333-530  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       533-772  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       775-819  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      822-1238  user scripts      A user's Python script or notebook, read from its source
-#     1241-1293  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1296-1538  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1541-1662  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1665-1928  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1931-2060  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2063-2204  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2207-2558  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2561-2671  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2674-2765  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2768-2799  prompts           Load training and held-out prompts as token ids
-#     2802-2819  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2822-2920  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2923-3152  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3155-3229  extracts          Extract from a Python file what some of its names need
-#     3232-3470  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3473-3751  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3754-4074  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     4077-4216  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4219-4441  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4444-4570  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4573-4890  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4893-5070  conversations     Conversations with environments: their record, limits, and calls of the …
-#     5073-5208  play              Play a policy's conversations with environments; each turn samples all open …
-#     5211-5369  play setup        Set up and score conversations, for all programs that take --environment
-#     5372-5404  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5407-5481  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5484-5492  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5495-5526  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5529-5532  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5535-5541  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5544-5624  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5627-5672  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5675-5794  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5797-6091  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6094-6179  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     6182-6207  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6210-6400  memory            The memory that a run will need, from the shape of its networks
-#     6403-6410  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6413-6543  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     6546-7024  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     7027-7213  data              Rows and a model's files as verl reads them
-#     7216-7452  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
-#     7455-7820  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     7823-8152  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     8155-8528  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     8531-8842  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     8845-9119  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     9122-9344  export            --export: a job as four files that need neither this script nor its bundle
-#     9347-9393  command           The command line
+#       152-157  file text         Load texts from files beside their room, such as a page's style; a built script …
+#       160-171  python source     Parses Python source in a process with threads
+#       174-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       274-350  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       353-554  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       557-788  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       791-835  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      838-1254  user scripts      A user's Python script or notebook, read from its source
+#     1257-1309  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1312-1549  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1552-1645  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1648-1910  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1913-2023  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2026-2117  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2120-2169  prompts           Load training and held-out prompts as token ids
+#     2172-2189  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2192-2290  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2293-2522  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2525-2599  extracts          Extract from a Python file what some of its names need
+#     2602-2840  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2843-3121  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3124-3433  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3436-3575  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3578-3800  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3803-3929  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3932-4249  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4252-4429  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4432-4567  play              Play a policy's conversations with environments; each turn samples all open …
+#     4570-4728  play setup        Set up and score conversations, for all programs that take --environment
+#     4731-4763  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4766-4840  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4843-4851  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4854-4885  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4888-4891  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4894-4900  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4903-4983  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     4986-5031  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5034-5153  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5156-5434  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5437-5522  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5525-5550  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5553-5743  memory            The memory that a run will need, from the shape of its networks
+#     5746-5753  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5756-5886  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     5889-6367  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6370-6556  data              Rows and a model's files as verl reads them
+#     6559-6792  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
+#     6795-7160  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     7163-7492  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     7495-7868  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     7871-8182  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     8185-8459  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8462-8684  export            --export: a job as four files that need neither this script nor its bundle
+#     8687-8733  command           The command line
 
 import argparse
 import ast
@@ -117,17 +114,14 @@ import inspect
 import io
 import itertools
 import json
-import keyword
 import locale
 import logging
 import math
-import numbers
 import operator
 import os
 import queue
 import random
 import re
-import reprlib
 import runpy
 import shlex
 import shutil
@@ -147,7 +141,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -293,6 +287,32 @@ def in_bundle(path: str) -> str:
     return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
 
 
+def sibling_path(name: str) -> Path | None:
+    """The script NAME.py beside this file or in the bundle's scripts; None if there is none."""
+    places = [folder / f"{name}.py" for folder in (HERE.parent, BUNDLE / "scripts")]
+    return next((place for place in places if place.is_file()), None)
+
+
+def has_sibling(name: str) -> bool:
+    """Whether `sibling` finds this bundle's script; beside a copy may be a file of that name by somebody else."""
+    path = sibling_path(name)
+    return bool(path) and f"# Built from src/programs/{name}" in path.read_text(encoding="utf-8", errors="ignore")[:200]
+
+
+@functools.cache
+def sibling(name: str):
+    """Load the script of `sibling_path` when it is first needed."""
+    path = sibling_path(name)
+    need(path, f"got no {name}.py in {HERE.parent}; expected it; try copying the bundle's scripts/{name}.py there")
+    if str(path) in sys.modules:
+        return sys.modules[str(path)]
+    spec = importlib.util.spec_from_file_location(str(path), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # only now, as other threads and copies of this file must not see half of it; the first one counts
+    return sys.modules.setdefault(str(path), module)
+
+
 def has_embedded_data(data: str) -> bool:
     """Whether `data` is the embedded task's training file."""
     return Path(data).resolve() == Path(EMBEDDED_DATA)
@@ -395,7 +415,8 @@ RELATIONS = (
     ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
     ("micro_batch micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = rows of a pass x tokens of a row"),
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
-    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
+    ("keep_between", "dynamic_sampling", "try --dynamic_sampling, which replaces groups of equal score"),
+    ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --dynamic_sampling"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
     ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
@@ -416,7 +437,10 @@ RELATIONS = (
     ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
     ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
     ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
+    ("score_while_sampling", "reward_concurrency", "rewards are called after sampling; try `async def` for slow ones"),
+    ("reuse_prefill", "rollout_engine share_prompts", "hf always reads equal prompts once; try leaving it out"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("sample_tokens", "sample_every", "samples.jsonl has no figures of single tokens"),
     ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
@@ -537,12 +561,11 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    decode_graphs = True  # a setting of programs that sample in every step
     attn_implementation = "auto"  # a setting of programs that train or evaluate
     share_prompts = False  # of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate while training
     threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
@@ -761,13 +784,6 @@ def check_trainer(config: BaseConfig) -> None:
     need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
-    reused = config.reuse_prefill or config.rollout_engine == "hf"
-    got = "got reuse_prefill false with vllm, which has a prefix cache of its own"
-    need(reused, f"{got}; expected the sampler hf; try --vllm_args enable_prefix_caching=false")
-    waits = "--rollout_engine vllm" if config.rollout_engine == "vllm" else "--environment"
-    whole = config.rollout_engine == "vllm" or getattr(config, "environment", "")
-    got = f"got --score_while_sampling groups with {waits}, whose completions are scored when all have ended"
-    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected never, or samples, the default")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {', '.join(sorted(unknown))}; expected wandb, tensorboard or trackio")
 
@@ -1490,6 +1506,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         if not any(cell.strip() for cell in cells):
             continue
         cells = cells[: len(names)] + filled(cells[len(names) :])
+        lines = "\t".join(cells).split("\n")
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -1498,17 +1515,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
             yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
-        elif delimiter == "\t" and holds_rows(cells):
+        elif delimiter == "\t" and len(lines) > 1 < len(cells) and {x.count("\t") for x in lines} == {len(cells) - 1}:
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
-
-
-def holds_rows(cells: list[str]) -> bool:
-    """Whether cells with line feeds may be several rows of a table written without quoting."""
-    lines = "\t".join(cells).split("\n")
-    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1547,17 +1558,6 @@ LISTS = set(
 )
 CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
-SPEAKER = re.compile(
-    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
-    r"|<(?:\|im_start\||start_of_turn)>(\w+)\n|(?:(?<![^\n>])<\||<｜)(?i:(user|assistant|system))[|｜]>"
-    r"|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
-)
-DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
-TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
-# the end of an answer that is only begun
-BEGUN = re.compile(r"(<think>|\blet(['’]s| me| us)\b[^.:\n]{0,40} step by step[.:]?)\s*\Z", re.IGNORECASE)
-ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
@@ -1645,23 +1645,6 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
-    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
-
-
-def holds_answer(text) -> bool:
-    """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
-    marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2 or BEGUN.search(text[-200:]):
-        return False
-    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
-    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
-    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
-    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
-
-
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -1737,8 +1720,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
-        value = values[0]
-        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        inner = rows_in(values[0], name, known) if isinstance(values[0], dict) else values[0]
         values = inner if isinstance(inner, list) else values
     for number, value in enumerate(values, start=1):
         try:
@@ -1926,636 +1908,6 @@ def check_prompt(prompt, where: str) -> None:
     for role in texts[::2]:
         known = MISNAMED.get(role.strip().lower(), role)
         need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
-
-
-# ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
-
-_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
-    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
-    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
-)
-_IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
-    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
-)
-_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
-_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-_ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
-    **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
-    **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
-    "jawaban": r"\bjawaban(?:nya)?",
-}
-_MARKS = {
-    **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
-        for word, noun in _ANSWERS.items()
-    },
-    **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
-    **{word: rf"\b{word}\b[\s:*_]*" for word in ("ich wähle", "je choisis", "elijo", "escojo")},
-    **{
-        word: rf"{word}(?:应该|應該|应|應)?(?:是|为|為|选|選|คือ|[ *]{{0,3}}[:：=])[\s:：*_]*"
-        for word in ("答案", "正确选项", "正確選項", "คำตอบ")
-    },
-    **{
-        word: r"(?:(?<![^\s，。；：,.;:、*#])|(?<=[故应應该当當我题題])|(?<=因此|所以))"
-        rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
-        for word in ("选", "選")
-    },
-    **{
-        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
-        for word in ("答え", "正解", "解答", "答", "정답", "답")
-    },
-    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
-    "####": r"(?<!#)####(?!#)[ \t*_]*",
-}
-BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
-_IS_RIGHT = (
-    r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
-    r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
-)
-_BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
-    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
-    r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
-    r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
-    r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
-    r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
-)
-_EXPLANATION = re.compile(
-    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
-    r"|explication|explicación|解析|解释|解説|理由))\b"
-)
-_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
-    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
-    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
-)
-WEAK_MARK = re.compile(  # marks where there are no others
-    r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
-    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
-    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
-    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
-)
-_BEFORE = re.compile(
-    r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
-    r"[\s,:]*|(?:所以|因此)[，,]?)+"
-)
-_COMMA = re.compile(
-    r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
-)
-# unambiguous digit groups: 1.234.567, 12'500, 1_000; decimal commas that such groups or a currency sign reveal
-_GROUPED = re.compile(
-    r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?(?![.,]?\d)|(?<![\w.])\d{1,3}(?:['’_]\d{3})+(?!\w)"
-    r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
-)
-_LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
-
-
-@functools.lru_cache(256)
-def _any_of(words: tuple[str, ...]) -> re.Pattern:
-    return re.compile("(?i)" + ("|".join(_MARKS[word] for word in words) or "(?!)"))
-
-
-def marks(text: str) -> Iterator[re.Match]:
-    """Find what precedes an answer: `####`, "the answer is", 答案是; else "answers are", "so" of "so B is right"."""
-    lower = text.lower()
-    strong = _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
-    first = next(strong, None)
-    return itertools.chain([first], strong) if first else WEAK_MARK.finditer(text)
-
-
-def has_mark(text: str) -> bool:
-    """Whether a text states an answer by a mark or phrase."""
-    return next(marks(text), None) is not None
-
-
-def ungrouped(text: str) -> str:
-    """Remove digit group separators where they are unambiguous; 1.234 stays, as a decimal.
-
-    >>> ungrouped("1.234.567"), ungrouped("12'500"), ungrouped("1.234,50 €"), ungrouped("€1.200")
-    ('1234567', '12500', '1234.50 €', '€1.200')
-    """
-    return _GROUPED.sub(lambda m: re.sub("[.'’_]", "", m[0]).replace(",", "."), text)
-
-
-def with_point(text: str) -> str:
-    """Replace decimal commas by points (3,5; 1.234,56; 0,125); commas in 1,234 and 1,00,234 group digits."""
-    text = _LAKHS.sub(lambda m: m[0].replace(",", ""), ungrouped(text))
-    return _COMMA.sub(lambda m: f"{m[1].replace('.', '')}.{m[2]}", text)
-
-
-def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
-    heads = [*_EXPLANATION.finditer(answer)]
-    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
-    if heads and not repeated and not _RECONSIDERED.search(answer):
-        answer = answer[: heads[0].start()] or answer
-    start, end = _BEFORE.match(answer), _BEHIND.search(answer)
-    short = answer[start.end() if start else 0 : end.start() if end else None]
-    return short if short.strip(" \t\n*_") else answer
-
-
-# ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
-
-HASH = re.compile(r"(?<!#)####(?!#)[ \t]*([^\n]*)")
-HEADING = re.compile(
-    r"(?i)(\d+[.)] *)?((final )?(answer|solution|result)s?:?|(conclusion|summary|steps?|explanation|introduction"
-    r"|overview|notes?|example|verification|check|references|discussion|background)\b[^$\\=]*)"
-)
-VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with a unit
-# a sentence ends where another one follows; not after initials and short words: J. K. Rowling, St. Louis
-SENTENCE_END = re.compile(
-    r"(?<=[\d$)}\]%*])\.[*_]*\s+(?=[A-Z])|(?:(?<=\w{3})|(?<=\A\w))\.[*_]*\s+(?=[A-Z]['\w]*(?: [\w']+){2})|[。！？]"
-)
-NO_STATEMENT = re.compile(r"(?i)#|(?:i|ich|je|elijo|escojo)\b")  # marks that a gold answer does not use ("I choose")
-# before a mark: LEAD may open its clause; NO_CLAUSE makes it a condition, or a string in a program
-LEAD = re.compile(
-    r"(?i)\W*+(?:(?:so|thus|hence|therefore|then|finally|and|the|my|our|final|correct|right|best|die|la|[^\x00-\x7f]++)\W*+)*+"
-)
-NO_CLAUSE = re.compile(r"""(?i)\b(?:if|whether|unless|when)\b|"|\(f?'""")
-NO_PROSE = re.compile(r"(?i)[?&.(]\s*\Z|\A(?:\t|  )|\band\b")  # before `answer =` in a URL, code or SQL
-ARGUMENT = r"(?:\d|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
-# \boxed followed by a brace, a word, or one command with its arguments (\frac12, \text{B}) that no formula follows
-BOX = re.compile(
-    r"\\(?:boxed|fbox)(?![a-z])\s*"
-    rf"(?:\{{|([\w-]+|\\(?!left|begin)[A-Za-z]++(?:\[\w+\])?{ARGUMENT}{{0,2}}+(?!\s*(?:\\[A-Za-z]|[\d{{])))|)"
-)
-BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-FLOW = (ast.For, ast.While, ast.If, ast.With)
-STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
-
-
-def is_heading(text: str, mark: re.Match) -> bool:
-    """Whether `####` starts a heading or comment: a usual title, a line over 80 characters, or words above text."""
-    if mark[0][0] != "#":
-        return False
-    line, _, below = text[mark.start() + 4 :].partition("\n")
-    line = line.strip(" \t*_")
-    is_title = HEADING.fullmatch(line) or line.endswith((":", "#")) or len(line) > 80
-    return bool(is_title) or (below.strip() != "" and not VALUE.fullmatch(line))
-
-
-def marked_gold(text: str) -> str:
-    """The gold answer in a solution: the text after its last `####` (no heading), a stated answer, or all of it."""
-    text = text.rpartition("</think>")[2]
-    answers = [mark[1] for mark in HASH.finditer(text) if not is_heading(text, mark)]
-    return (answers[-1] if answers else stated_gold(text) or text).strip()
-
-
-def stated_gold(text: str) -> str | None:
-    """The short answer that the last line states ("Answer: 12", "So the answer is 12."), or that ends in `</answer>`.
-
-    Of several in the line, the last counts. None if there is none, or if a box in the text is not closed.
-    """
-    tagged = text.rstrip().removesuffix("</answer>")
-    if "<answer>" in tagged and tagged != text.rstrip():
-        return tagged.rpartition("<answer>")[2].strip()
-    *above, line = text.strip().split("\n")
-    line = re.sub(r"(?i)\b(?:solution|result)(?= is\b|\W{0,3}:)", "answer", line)
-    latest = [mark for mark in [*marks(line)][:-4:-1] if "=" not in mark[0] or is_prose(line, mark, "\n".join(above))]
-    answer = next(filter(None, (statement(line, mark) for mark in latest)), None)
-    boxes = None if answer is None or boxes_in(text) is None else boxes_in(answer)
-    return None if boxes is None else [answer, *boxes][-1]
-
-
-def is_prose(line: str, mark: re.Match, above: str) -> bool:
-    """Whether `answer =` is prose: at the start of a line, and not in a program, SQL or a URL."""
-    before, after = line[: mark.start()], line[mark.end() :].rstrip()
-    in_code = NO_PROSE.search(before) or after[:1] == "=" or after[-1:] == ";"
-    return bool(LEAD.fullmatch(before)) and not in_code and not is_program(above)
-
-
-def statement(line: str, mark: re.Match) -> str | None:
-    """The answer that follows a mark in its sentence; None if it is too long, no answer, or has another mark.
-
-    Words count only if the mark opens a clause ("So the answer is Paris"); numbers and formulas count anywhere.
-    """
-    answer = without_words(SENTENCE_END.split(line[mark.end() : mark.end() + 300], maxsplit=1)[0]).strip("*_ .")
-    clause = re.split(r"[.!?,;:]\s", line[: mark.start()])[-1]
-    if NO_STATEMENT.match(mark[0]) or NO_CLAUSE.search(clause) or answer.count('"') % 2:
-        return None
-    words = 0 if VALUE.fullmatch(answer) else count_words(answer)
-    is_short = len(answer) <= 100 and words < (6 if LEAD.fullmatch(clause) else 1)
-    return answer if is_short and re.search(r"\w", answer) and not has_mark(answer) else None
-
-
-def count_words(answer: str) -> int:
-    """Number of words in an answer, not counting single letters, numbers and LaTeX commands."""
-    return len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-z]+", "", answer)))
-
-
-def boxes_in(text: str) -> list[str] | None:
-    """Contents of the outermost `\\boxed` and `\\fbox`; None if one is not closed."""
-    contents, at = [], 0
-    while m := BOX.search(text, at):
-        depth, at = 1, m.end()
-        if not m[0].endswith("{"):
-            contents.append(m[1] or "")
-            continue
-        for brace in BRACE.finditer(text, at):
-            depth += (brace[0] == "{") - (brace[0] == "}")
-            if not depth:
-                break
-        if depth:
-            return None
-        contents.append(text[at : brace.start()])
-        at = brace.end()
-    return contents
-
-
-def accepted(gold) -> list:
-    """All answers that a gold value accepts: the value, or the items of nested lists; a matrix is one, as JSON text.
-
-    >>> accepted([["NYC", "New York"], ["LA"]]), accepted([[1, 2], [3, 4]]), accepted([[1], [2]])
-    (['NYC', 'New York', 'LA'], ['[[1, 2], [3, 4]]'], ['[[1], [2]]'])
-    """
-    if not isinstance(gold, list | tuple):
-        return [gold]
-    if is_matrix(gold):
-        return [json.dumps(gold, default=str)]
-    one_answer = [is_matrix(item) or (is_matrix([item]) and len(item) > 1) for item in gold]
-    vectors = [json.dumps(item, default=str) if one else item for item, one in zip(gold, one_answer, strict=True)]
-    return [one for item in vectors for one in (item if isinstance(item, list) else [item])]
-
-
-def is_matrix(value) -> bool:
-    """Whether a value is a list of equally long rows of numbers."""
-    rows = value if isinstance(value, list) and all(isinstance(row, list) for row in value) else []
-    plain = all(isinstance(cell, numbers.Number) for row in rows for cell in row)
-    return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
-
-
-@functools.lru_cache(32)
-def parsed(source: str) -> ast.Module | None:
-    """The syntax tree of Python source, or None if it does not parse."""
-    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        warnings.simplefilter("ignore")  # about invalid escapes
-        return parse_python(source)
-    return None
-
-
-def is_program(text: str) -> bool:
-    """Whether a text is Python source with statements beyond expressions."""
-    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
-
-
-# ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
-
-SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a name or a count in these columns
-# texts that a question is about, in the order in which they precede it
-READ_FIRST = (
-    *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
-    *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
-)
-# either part of the question or notes about it
-DOUBTFUL = (
-    "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
-    "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
-    "output_description search_results statement statements claim conclusion theory tools functions "
-    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
-    "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
-).split()
-SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
-MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
-PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
-BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
-PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
-HTML_TAGS = ("<image>", "<video>", "<audio>")
-# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
-LABELS = re.compile(
-    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
-)
-NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
-HTML = re.compile(
-    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
-    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
-)
-TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
-SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
-TOOLS = ("tools", "functions")
-TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
-CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
-BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
-UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
-SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
-CHOICE_KEYS = (
-    "choices options answer_choices answer_options endings choice candidates alternatives mc1_targets answers "
-    "distractors incorrect_answers"
-).split()
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
-MISSING = (
-    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
-    r"|proof|not ?found|No answer provided)\s*"
-)
-MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
-TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
-REPLIES = ("assistant", "gpt", "bot", "model")
-LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
-# how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
-SPREADSHEET = (
-    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
-    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
-)
-GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
-BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also zero-width ones
-WHOLE = r"\s*[-+]?\d+\.0\s*"
-ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
-    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
-    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
-    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
-    rf"(?!\s*\Z)({BLANK}.*|.*{BLANK})": "have blanks around them, like {}, which a reward may compare; strip them",
-    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
-    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
-    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
-    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
-    r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
-    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
-    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|(\{.*: ?)?array\(\[["'].*""": "are lists as text, like {}; write lists",
-}
-
-ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
-    LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
-    "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
-    rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
-    r"\n\n(?i:nan|none|null|<?no ?input>?)\Z": "end in a missing value, such as nan or <noinput>; empty that column",
-    r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
-    r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
-}
-
-
-def plain_name(name: str) -> str:
-    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
-        return True
-    words = words_in(name)
-    if not words or NOTE_WORDS & {*words}:
-        return False
-    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
-
-
-def is_system(name: str) -> bool:
-    """Whether a column's name says that it holds a system prompt."""
-    return SYSTEM.fullmatch(plain_name(name)) is not None
-
-
-def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
-    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name in snake or camel case, in lower case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, video or sound, or their location."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    complete = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            complete.append(tuple(family[place] for place in sorted(family)))
-    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
-    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The column or columns that hold the choices of a question; () if there are none."""
-    keys, families = choice_names(tuple(row))
-    for name in keys:
-        value = row[name]
-        if is_empty(value) or not isinstance(value, str | list | dict):
-            continue
-        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
-            continue
-        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
-            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
-                continue
-        return (name,)
-    for family in families:
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a nested value, without the roles of chat messages."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
-def placeholder_in(text: str) -> str | None:
-    """The first placeholder of an image, video or sound in a prompt; None if there is none.
-
-    `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
-    """
-    is_html = HTML.search(text) is not None
-    for place in PLACED.finditer(text):
-        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
-        ends = not text[place.end() :].strip()
-        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
-        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
-            return place[0].strip()
-    return None
-
-
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def is_json_schema(name: str, value) -> bool:
-    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    with contextlib.suppress(ValueError):
-        value = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(value, dict):
-        return False
-    properties, kind = value.get("properties"), value.get("type")
-    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
-        return True
-    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
-
-
-def are_earlier_turns(value, prompt) -> bool:
-    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
-    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
-    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
-    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
-        return False
-    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
-    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
-    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
-
-
-def whole_text(prompt) -> str:
-    """The text of a prompt: itself, or the texts of its messages."""
-    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
-    choices = choice_columns(row)
-    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
-    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
-    if not names:
-        return []
-    whole = whole_text(prompt)
-    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        if name in TOOLS:  # a chat template may write them in another form
-            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
-        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
-        if not is_note and not is_whole and not is_there:
-            unread.append(name)
-    return unread
-
-
-def unnamed_function(row: dict, asked: str) -> str:
-    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
-    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
-    parts = tests if isinstance(tests, list) else [tests]
-    cases = [part for part in parts if isinstance(part, dict)]
-    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
-    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
-    called = CALL_NAME.findall(source) if "assert" in source else []
-    names = {str(name).split(".")[-1] for name in given if name} or {*called}
-    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
-    if not names:
-        return ""
-    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
-    return UNNAMED if names.isdisjoint(known) else ""
-
-
-def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
-    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
-
-    >>> odd_answers("gold", ["3,5", "4,25", "12"])
-    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
-    """
-    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
-    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
-    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        odd[ODD_ANSWERS[WHOLE]] = []
-    if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
-        if 2 * asking > len(prompts):
-            odd[ODD_ANSWERS[TRUTH]] = []
-    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
-    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
-        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
-    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
-    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
-    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
-    if name != "ground_truth":  # an environment's own
-        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
-        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
-    plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
-    several = [items[:3] for items, different in kinds if len(different) > 1]
-    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = several
-    findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
-    return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
-
-
-def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
-    """Print the messages of `odd_answers` for the columns that rewards compare with."""
-    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
-            say(f"warning: {source}: {line}")
-
-
-def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
-    counts, total = Counter(), len(asked)
-    prompts = [prompt for _, prompt in asked]
-    warn_odd_answers(source, [row for row, _ in asked], prompts)
-    for row, prompt in asked:
-        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
-        counts.update([] if prepared else unread_parts(row, prompt))
-    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
-    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
-    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    flaws = (
-        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
-        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
-        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
-        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
-        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
-    )
-    for flags, message in flaws:
-        if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {message}")
-    if counts:
-        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
-        got = f"got columns that look like a part of the question but are in no prompt: {names}"
-        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
-        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
-    return counts
 
 
 # --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
@@ -2788,6 +2140,24 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     if tokenizer.chat_template:
         return chat_ids(tokenizer, prompt, **template)
     return encode_text(tokenizer, joined_text(prompt))
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]:
+    """Warn of odd prompts and answers, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs.
+
+    This bundle's data_loader.py does it; without that file beside the script, a note says so.
+    """
+    try:
+        checks = sibling("data_loader").warn_unread if has_sibling("data_loader") else None
+    except Exception:  # an older copy, or an edited one
+        checks = None
+    if checks:
+        return checks(source, asked)
+    say_once(
+        "note: the data's questions and answers are not checked, as this version's data_loader.py is not beside this "
+        "script; try `python scripts/data_loader.py FILE --validate` in the bundle"
+    )
+    return {}
 
 
 def evaluated_rows(config: BaseConfig, rows: list) -> list:
@@ -3805,15 +3175,11 @@ class RewardLoop:
 
     def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await jobs (number, call, its first awaitable) together and return their results in order."""
-        future = self.start(jobs, limits)
+        future = asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
         try:
             return future.result()
         finally:
             future.cancel()  # a signal may have ended the wait
-
-    def start(self, jobs: list[tuple], limits: CallLimits):
-        """Start `gathered` in the loop's thread and return its future."""
-        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
 
     async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
         """Await the jobs inside the loop; if one fails, the others are cancelled."""
@@ -4040,8 +3406,6 @@ class Reward:
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
-        self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
-        self.slow = False  # whether functions take long compared with sampling
         self.others = ()  # arguments that functions get beside columns
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
@@ -4053,16 +3417,11 @@ class Reward:
         """Raise UserError if a function requires an argument that the data does not have."""
         check_columns(self.functions, row, self.others)
 
-    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
-        """Return (scores [n], {function: list of n floats or None}) for n completions.
-
-        Args:
-            known: {function: raw result} of functions that were called already.
-        """
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
         if not rows:  # more processes than held-out prompts
             return [], {}
-        missing = {name: function for name, function in self.functions.items() if name not in (known or {})}
-        results = (known or {}) | raw_results(missing, rows, completions, completion_ids, self.limits)
+        results = raw_results(self.functions, rows, completions, completion_ids, self.limits)
         parts = {name: checked_scores(name, results[name], rows, completions) for name in self.functions}
         scores = [
             sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
@@ -5905,7 +5264,6 @@ class TrainerSettings(RunSettings):
 
 
 @in_order(
-    score_while_sampling="reward_retries",
     max_prompt_tokens="steps",
     rollout_engine="temperature",
     norm_length="check_sync",
@@ -5915,25 +5273,17 @@ class TrainerSettings(RunSettings):
     device="precision",
     micro_batch_tokens="attn_implementation",
     merge_lora="lora_alpha",
-    sample_tokens="sample_every",
     save_every="stop_when",
 )
 @dataclass
 class RolloutSettings(TrainerSettings):
     """What trainers with this bundle's step have."""
 
-    # model and data
-    score_while_sampling: str = setting(
-        "samples",
-        "score while others are still sampled; samples: rewards that score each one alone; groups: all, group by group",
-        ["never", "samples", "groups"],
-    )
     # rollout
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
     rollout_engine: str = setting("hf", "engine that samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process", free=True, auto=True)
-    reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
         True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
     )
@@ -5980,13 +5330,12 @@ class RolloutSettings(TrainerSettings):
         "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
-    sample_tokens: bool = setting(True, "write each token's log-prob and advantage to samples.jsonl", free=True)
     save_every: int = setting(25, "steps between checkpoints (0: only when stopped)", free=True)
     keep_checkpoints: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
 
 
 @in_order(
-    environment="score_while_sampling",
+    environment="reward_retries",
     batch_size="steps",
     algorithm="check_sync",
     ppo_epochs="norm_length",
@@ -6038,12 +5387,6 @@ class PolicySettings(RolloutSettings, ConversationSettings):
     mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then groups of equal score fill the batch")
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: prompts with a running pass rate (full marks from the first reward) outside are drawn one time in "
-        "ten",
-        several=True,
-    )
     max_oversampling: float = setting(
         1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
     )
@@ -7227,7 +6570,6 @@ FIXED = {
     "whiten_rewards": ([False], "verl does not whiten rewards"),
     "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
     "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
-    "keep_between": ([[]], "verl's loader has its own order; try --dynamic_sampling"),
     "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
@@ -7247,10 +6589,8 @@ FIXED = {
 
 # Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
 IDLE_IN_VERL = {
-    "score_while_sampling": "verl decides when a reward is called",
     "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
     "rollout_batch_size": "the rollout engine forms its own batches",
-    "reuse_prefill": "the rollout engine has a prefix cache of its own",
     "decode_graphs": "the rollout engine has graphs of its own",
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",

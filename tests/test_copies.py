@@ -14,6 +14,8 @@ WITHOUT_TORCH = (
     *("create_reward_template", "data_loader", "diagnose", "generate_dockerfile", "math_grader", "report"),
     *("reward_preflight", "sandbox", "verl_train"),
 )
+READ_DATA = {"evaluation", "grpo_train", "on_policy_distillation", "ppo_train", "reward_preflight", "verl_train"}
+READ_DATA |= {"warm_start"}  # their warnings about data come from data_loader.py
 COMMANDS = {  # script: (flags, what it says or the file that it leaves)
     "create_reward_template": (["--task=custom", "--rule=equals:answer", "--output=reward.py"], "reward.py"),
     "data_loader": (["{rows}", "--out=clean.jsonl"], "clean.jsonl"),
@@ -72,11 +74,13 @@ def test_every_script_is_copied():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_copy_works_alone(name, inputs, tmp_path):
     flags, expected = COMMANDS[name]
+    (tmp_path / "data_loader.py").write_text("raise SystemExit('somebody else wrote this')\n")
     copy = shutil.copy(SCRIPTS / f"{name}.py", tmp_path)
     done = run_script(tmp_path / copy, *(f.format(**inputs) for f in flags), cwd=tmp_path, fresh=name in WITHOUT_TORCH)
     assert done.returncode == (name in ("diagnose", "reward_preflight")), done.stderr  # a finding is exit code 1
     assert (tmp_path / expected).exists() or expected in done.stdout
     assert "Traceback" not in done.stderr
+    assert done.stderr.count("FILE --validate") == (name in READ_DATA), done.stderr
 
 
 @pytest.mark.parametrize("name", NEED_THE_BUNDLE)

@@ -16,7 +16,7 @@ FLAGS += ["--lr_schedule", "cosine", "--warmup_steps", "3", "--plot_every", "0"]
 PPO = ["--steps", "9", "--max_new_tokens", "32", "--kl_target", "0.5"]
 # some groups of 4 are of equal score, so that the prompts of a step depend on those of all steps before
 DYNAMIC = ["--steps", "7", "--max_new_tokens", "32", "--algorithm", "dapo", "--group_size", "4"]
-DYNAMIC += ["--minibatches", "2", "--kl_coef", "0.01", "--score_while_sampling", "groups"]
+DYNAMIC += ["--minibatches", "2", "--kl_coef", "0.01"]
 TALKING = ["--steps", "5", "--max_new_tokens", "24", "--algorithm", "grpo", "--minibatches", "2", "--max_turns", "2"]
 TALKING += ["--environment", str(ROOT / "examples/environments.py") + ":SecondAttempt"]
 

@@ -17,7 +17,7 @@ from parts.networks import key_cache
 from parts.networks.faster_layers import one_kernel_norms, replaced
 from parts.networks.models import settle_precision
 from parts.sampling.room_steps import RoomSteps
-from parts.sampling.sampling import Ended, HFEngine
+from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
@@ -190,18 +190,6 @@ def test_a_token_of_a_page_waits_rarely_and_its_head_is_in_fp32(name):
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
-def test_completions_that_end_together_are_told_in_as_few_waits_as_one():
-    with PretendedCuda() as gpu:
-        tokens, lengths = torch.arange(32, device="cuda").view(8, 4), torch.tensor([1, 2, 3, 4] * 2, device="cuda")
-        told, waits = [], []
-        for rows in (1, 8):
-            before = gpu.waits.total()
-            Ended(told.append, [*range(10, 18)]).look(torch.arange(rows, device="cuda"), tokens, lengths)
-            waits.append(gpu.waits.total() - before)
-    assert waits[0] == waits[1] and not gpu.faults, (waits, gpu.faults)
-    assert told[0] == [(10, [0])] and told[1][1:3] == [(11, [4, 5]), (12, [8, 9, 10])]
-
-
 # ------------------------------------------------------------------------------------------------ whole runs
 
 PPO = "--batch_size 8 --max_new_tokens 12 --eval_rows 4 --plot_every 0 --save_every 1 --steps 1 --device cuda".split()
@@ -214,7 +202,7 @@ EVALUATION = f"--model {TINY_LM} --task math --data {EVAL_DATA} --limit 8 --max_
 RUNS = {
     "PPO, a reference, two updates": ("ppo_train", [*PPO, "--minibatches=2", "--kl_coef=0.05"]),
     "GRPO, layers recomputed": ("ppo_train", [*GRPO, "--gradient_checkpointing", "--precision=fp32"]),
-    "GRPO with LoRA, scored early": ("ppo_train", [*GRPO, "--lora_rank=4", "--score_while_sampling=groups"]),
+    "GRPO with LoRA": ("ppo_train", [*GRPO, "--lora_rank=4"]),
     "GRPO with an environment": ("ppo_train", [*GRPO, f"--environment={SECOND_ATTEMPT}", "--max_turns=2"]),
     "distillation": ("on_policy_distillation", [*PPO, f"--teacher={TINY_LM}"]),
     "evaluation": ("evaluation", EVALUATION),

@@ -22,32 +22,19 @@ def brief(prompts, completions, **kwargs):
     return [-len(str(c)) / 100 for c in completions]
 '''
 
-NOTING = """
-import os
-import pathlib
-{}
-
-def mixed(prompts, completions, **kwargs):
-    with open(pathlib.Path(__file__).with_name(f"calls {{os.environ.get('RANK', 0)}}"), "a") as file:
-        print(len(completions), file=file)
-    return of_all(prompts, completions)
-""".format(REWARDS.replace("def mixed", "def of_all"))  # notes for how many completions each call was
-
 SEEDING = "import os\nimport torch\n\ntorch.manual_seed(int(os.environ.get('RANK', 0)))\n" + REWARDS
 
 SIZES = ["--batch_size=16", "--max_new_tokens=6", "--max_prompt_tokens=64", "--plot_every=0", "--eval_every=0"]
 SIZES += ["--adam_eps=1e-5"]  # with less, a gradient that is rounding, and so another one, moves a weight as any other
 GROUPS = ["--group_size=2", "--lr=1e-3", "--save_every=1", "--keep_checkpoints=9"]
 LONGER = ["--max_new_tokens=16"]  # some completions end, some do not
-BAND = ["--keep_between", "0.1", "0.9"]
 TRUNCATED = ["--algorithm=grpo", "--kl_coef=0", "--mask_truncated", "--minibatches=4", "--steps=2", *GROUPS, *LONGER]
 RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to the advantages)
     "warm-up": ("ppo_train", ["--steps=4", "--critic_warmup_steps=3", "--save_every=1", "--keep_checkpoints=9"], 0.0),
     "shared critic": ("ppo_train", ["--steps=2", "--critic=shared", "--critic_warmup_steps=1", "--save_every=1"], 0.0),
-    "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=2", *GROUPS, *BAND], 0.0),
+    "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=2", *GROUPS], 0.0),
     "LoRA, seeded": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--kl_coef=0", "--steps=2", *GROUPS], 0.0),
     "rows of nothing": ("ppo_train", TRUNCATED, 0.0),
-    "scored early": ("ppo_train", [*TRUNCATED, "--score_while_sampling=groups"], 0.0),
     "rounding": ("ppo_train", ["--algorithm=grpo", "--kl_coef=0", "--minibatches=2", "--steps=2", *GROUPS], 1.5e-8),
     # of other seeds some have two tokens of nearly the same covariance, of which rounding chooses one
     "covariance": ("ppo_train", ["--algorithm=kl_cov", "--seed=6", "--minibatches=2", "--steps=2", *GROUPS], 1.5e-8),
@@ -79,7 +66,7 @@ RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to
 
 
 EVALUATION = ["--task=math", "--task=generation", "--data={0}/train.jsonl", "--max_new_tokens=24", "--device=cpu"]
-OWN_REWARDS = {"scored early": NOTING, "LoRA, seeded": SEEDING}
+OWN_REWARDS = {"LoRA, seeded": SEEDING}
 
 
 def flags_of(name: str, folder: Path) -> list[str]:
@@ -167,15 +154,6 @@ def test_the_runs_hold_what_they_are_for(folder):
     first = sorted((folder / "two" / "warm-up" / "checkpoints").iterdir())[2]
     policy, start = load_file(first / "policy" / "model.safetensors"), load_file(TINY_LM / "model.safetensors")
     assert all(torch.equal(policy[name], start[name]) for name in start), "three steps train the critic only"
-
-
-@pytest.mark.long
-def test_scores_given_while_sampling_change_no_figure_on_either_process(folder):
-    early, after = (without_clock(folder / "two" / name) for name in ("scored early", "rows of nothing"))
-    assert early == after and len(early) > 1
-    for rank in range(2):
-        calls = list(map(int, (folder / "scored early" / f"calls {rank}").read_text().split()))
-        assert len(calls) > 3 and sum(calls) % 8 == 0 and min(calls) < 8, "whole groups of a process's eight rows"
 
 
 @pytest.mark.long

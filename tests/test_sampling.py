@@ -10,8 +10,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from parts.foundation.messages import UserError
-from parts.foundation.settings import check_trainer
 from parts.networks import key_cache
 from parts.sampling import sampling
 from parts.sampling.sampling import HFEngine, TurnSampler, turn_sampler
@@ -139,15 +137,6 @@ def test_what_does_not_fit_one_batch_and_what_is_no_continuation_is_read_whole(e
     check(engine, others, sampler.generate(others, noise(1)[:4], [0, 1, 2, 3]), noise(1)[:4])
 
 
-def test_without_reuse_every_prompt_is_read(engines, read):
-    engine = engines("llama", reuse_prefill=False)
-    read.clear()
-    assert played(engine, turn_sampler(engine)) == played(engines("llama"), turn_sampler(engines("llama")))
-    assert [rows for rows, _ in read[:3]] == [8, 8, 4] and read[2][1] > 20
-    with pytest.raises(UserError, match=r"got reuse_prefill false with vllm.*; expected .*; try --vllm_args"):
-        check_trainer(Config(reuse_prefill=False, rollout_engine="vllm", algorithm="grpo"))
-
-
 # ------------------------------------------------------------------------------------------------ groups
 
 GROUPS = [STARTS[i] for i in (2, 0, 2, 2, 1, 0, 3, 2)]  # of 4, 2, 1 and 1 rows, each of another length
@@ -212,7 +201,7 @@ def test_where_holding_once_saves_too_little(engines, held, monkeypatch):
 @pytest.mark.long
 def test_where_a_prompt_is_held_once(engines, held, monkeypatch, saved):
     config = engines("llama").config
-    for settings in ({"share_prompts": False}, {"reuse_prefill": False}, {"attn_implementation": "eager"}):
+    for settings in ({"share_prompts": False}, {"attn_implementation": "eager"}):
         own = dataclasses.replace(config, **settings)
         assert not HFEngine(own, load_models(own, torch.device("cpu"))).decoding.groups
     windowed = dataclasses.replace(config, model=saved("mistral"))
@@ -250,10 +239,3 @@ def test_a_cache_that_holes_disturb_is_not_gone_on_with(engines, monkeypatch):
 
     monkeypatch.setattr(key_cache.KeptTexts, "cache_of", faulty)
     assert not HFEngine(engine.config, engine.models).decoding.plain
-
-
-@pytest.mark.parametrize("given", [{"rollout_engine": "vllm"}, {"environment": "e.py:E"}])
-def test_early_scores_of_groups_are_refused_where_all_wait(given):
-    with pytest.raises(UserError, match=r"got --score_while_sampling groups with --\w+.*; expected never, or samples"):
-        check_trainer(Config(score_while_sampling="groups", algorithm="grpo", **given))
-    check_trainer(Config(score_while_sampling="samples", algorithm="grpo", **given))

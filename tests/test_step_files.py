@@ -14,7 +14,7 @@ from programs.ppo_train.settings import Config
 
 SRC = f"{ROOT / 'src'}/"
 OF_THE_STEP = ("programs/", "parts/learning/", "parts/running/", "parts/foundation/")  # not networks, data, samplers
-FEW = {"steps": 2, "batch_size": 8, "score_while_sampling": "never", "eval_every": 0, "eval_rows": 8, "plot_every": 0}
+FEW = {"steps": 2, "batch_size": 8, "eval_every": 0, "eval_rows": 8, "plot_every": 0}
 FEW |= {"sample_every": 0, "save_every": 0}  # the first steps are logged, others are not
 
 

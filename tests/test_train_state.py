@@ -8,11 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import FEW, ROOT, load_script, script_env
+from conftest import ROOT, script_env
 
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.messages import UserError
-from parts.foundation.processes import LongStep
 from parts.learning.optimizer import Statistics
 from parts.running.checkpoints import TrainState, checkpoints, restore, save_checkpoint
 from parts.running.output_folder import make_folder, write_folder
@@ -162,30 +161,3 @@ def test_a_folder_is_its_runs_until_that_has_ended(tmp_path):
         with pytest.raises(UserError, match="another run is writing to it"):
             make_folder(config)
         other.stdin.close()
-
-
-def test_a_long_phase_says_how_far_it_is_and_what_is_left(monkeypatch):
-    """Of 80 completions, 20 take 5 minutes: 15 are left."""
-    now, shown, step = [0.0], [], LongStep()
-    monkeypatch.setattr("parts.foundation.processes.time", SimpleNamespace(perf_counter=lambda: now[0]))
-    step.begin("update: completion", 80)
-    step.advance()  # no log yet
-    step.write = shown.append
-    for now[0], count in ((20.0, 1), (300.0, 18), (310.0, 1), (1200.0, 80)):
-        step.advance(count)
-    step.begin("log-probs: completion", 8)  # the line of the phase before it goes away, once
-    step.end()
-    lines = ["update: completion 20 of 80, about 15 min left", "update: completion 80 of 80, about 0 min left"]
-    assert shown == [*lines, ""]
-
-
-def test_every_phase_of_a_step_counts_to_its_end(tmp_path, monkeypatch, capsys):
-    ppo = load_script("ppo_train")
-    monkeypatch.setattr(ppo, "SHOWN_EVERY_S", 0.0)
-    monkeypatch.setattr(ppo, "quiet_environment", lambda *_: None)
-    flags = [*FEW, "--steps=1", "--batch_size=8", "--ppo_epochs=2", "--max_new_tokens=4", "--micro_batch_tokens=64"]
-    assert ppo.main([*flags, "--eval_every=0", "--plot_every=0", f"--output_dir={tmp_path / 'run'}"]) == 0
-    shown = capsys.readouterr().err
-    for last in ("sampling: batch 1 of 1, token 4 of 4", "completion 8 of 8", "update: completion 16 of 16"):
-        assert last in shown
-    assert ppo.LONG_STEP.write is None

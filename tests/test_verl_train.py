@@ -183,7 +183,6 @@ REFUSED = [
     ("--gpus_per_node 0", "gpus_per_node 0; expected more than 0"),
     ("--algorithm gdpo", "advantage gdpo"),
     ("--algorithm remax", "advantage remax"),
-    ("--algorithm dapo --keep_between 0.1 0.9", "keep_between"),
     ("--algorithm gspo --batch_size 16", "batch_size 16"),
     ("--check", "print, check"),
     ("--print false", "nothing to do"),

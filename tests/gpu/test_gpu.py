@@ -42,7 +42,7 @@ def test_the_demo_learns(tmp_path):
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--precision=bf16", "--score_while_sampling=groups"],
+        ["--precision=bf16"],
         ["--precision=fp16"],
         ["--precision=bf16", "--lora_rank=8"],
     ],

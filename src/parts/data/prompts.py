@@ -2,10 +2,9 @@
 
 from parts.data.chat import as_turns, chat_ids, check_template, joined_text, template_settings
 from parts.data.held_out import hold_out, mark_trained
-from parts.data.question_parts import warn_unread
 from parts.data.rows import placed_rows, prompt_of
-from parts.foundation.bundle import held_out_source
-from parts.foundation.messages import UserError, need, say
+from parts.foundation.bundle import has_sibling, held_out_source, sibling
+from parts.foundation.messages import UserError, need, say, say_once
 from parts.foundation.processes import np
 from parts.foundation.settings import BaseConfig
 
@@ -52,6 +51,24 @@ def prompt_row(row: dict, column: str, where: str) -> dict:
     reserved = {*RESERVED, column}
     columns = {name: value for name, value in row.items() if name not in reserved}
     return {"prompt": prompt_of(row, column, where), "columns": columns}
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]:
+    """Warn of odd prompts and answers, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs.
+
+    This bundle's data_loader.py does it; without that file beside the script, a note says so.
+    """
+    try:
+        checks = sibling("data_loader").warn_unread if has_sibling("data_loader") else None
+    except Exception:  # an older copy, or an edited one
+        checks = None
+    if checks:
+        return checks(source, asked)
+    say_once(
+        "note: the data's questions and answers are not checked, as this version's data_loader.py is not beside this "
+        "script; try `python scripts/data_loader.py FILE --validate` in the bundle"
+    )
+    return {}
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:

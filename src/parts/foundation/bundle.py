@@ -24,11 +24,22 @@ def in_bundle(path: str) -> str:
     return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
 
 
+def sibling_path(name: str) -> Path | None:
+    """The script NAME.py beside this file or in the bundle's scripts; None if there is none."""
+    places = [folder / f"{name}.py" for folder in (HERE.parent, BUNDLE / "scripts")]
+    return next((place for place in places if place.is_file()), None)
+
+
+def has_sibling(name: str) -> bool:
+    """Whether `sibling` finds this bundle's script; beside a copy may be a file of that name by somebody else."""
+    path = sibling_path(name)
+    return bool(path) and f"# Built from src/programs/{name}" in path.read_text(encoding="utf-8", errors="ignore")[:200]
+
+
 @functools.cache
 def sibling(name: str):
-    """Load the script NAME.py, which must lie beside this file or in the bundle's scripts, when it is first needed."""
-    places = [folder / f"{name}.py" for folder in (HERE.parent, BUNDLE / "scripts")]
-    path = next((place for place in places if place.is_file()), None)
+    """Load the script of `sibling_path` when it is first needed."""
+    path = sibling_path(name)
     need(path, f"got no {name}.py in {HERE.parent}; expected it; try copying the bundle's scripts/{name}.py there")
     if str(path) in sys.modules:
         return sys.modules[str(path)]

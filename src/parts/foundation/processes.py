@@ -19,8 +19,6 @@ from parts.foundation.settings import BaseConfig
 
 GRACE_S = 5.0  # seconds for cleanup after a KeyboardInterrupt, before the process is ended by force
 WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
-TORCHRUN_GRACE_S = 30.0  # seconds from SIGTERM to SIGKILL, torchrun's default
-SHOWN_EVERY_S = 30.0  # how often a long step says how far it is
 STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
@@ -287,44 +285,6 @@ class CpuThreads:
 THREADS = CpuThreads()
 
 
-class LongStep:
-    """Shows how far a step is if one of its phases takes longer than half a minute, as with real models on a CPU.
-
-    A run's log sets `write`, which shows a line in place of the one before it.
-    """
-
-    def __init__(self):
-        self.write, self.name, self.total, self.done, self.begun, self.shown = None, "", 0, 0, 0.0, 0.0
-        self.visible = False
-
-    def begin(self, name: str, total: int) -> None:
-        """Begin a phase of `total` units, which its name states."""
-        self.end()
-        self.name, self.total, self.done, self.begun = name, total, 0, time.perf_counter()
-        self.shown = self.begun
-
-    def end(self) -> None:
-        """Remove the phase's line."""
-        if self.write and self.visible:
-            self.write("")
-        self.visible = False
-
-    def advance(self, count: int = 1) -> None:
-        """Count units that are done; every 30 s there is a line."""
-        now, self.done = time.perf_counter(), min(self.done + count, self.total)
-        if self.write and self.done and now - self.shown >= SHOWN_EVERY_S:
-            left = (now - self.begun) * (self.total / self.done - 1)
-            self.shown, self.visible = now, True
-            self.write(f"{self.name} {self.done:,} of {self.total:,}, about {left / 60:.0f} min left")
-
-    def advance_rows(self, count: int) -> None:
-        """Count a micro-batch's rows; the other processes have as many."""
-        self.advance(count * world()[1])
-
-
-LONG_STEP = LongStep()
-
-
 @contextlib.contextmanager
 def room_for(phase: str, advice: str, before_update: bool = False) -> Iterator[None]:
     """Context that turns running out of memory into a MemoryShortage with the phase and advice."""
@@ -447,16 +407,3 @@ def stop_before_update() -> None:
     stop = StopRequest.current
     if stop and stop.leaves_steps() and (signum := stop.agreed()):
         raise StopRequested(signum)
-
-
-def note_long_step(seconds: float) -> bool:
-    """Warn if torchrun may kill the run before a step of `seconds` is saved; returns whether it may."""
-    grace = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", TORCHRUN_GRACE_S))
-    may_be_killed = "TORCHELASTIC_RUN_ID" in os.environ and seconds > grace
-    if may_be_killed:
-        say(
-            f"note: a step takes {seconds:.0f} s, and after SIGTERM torchrun kills its processes within {grace:.0f} s, "
-            f"or its --shutdown_timeout: an update under way is lost then; try --shutdown_timeout {2 * seconds:.0f} "
-            "before the script (torch 2.13), or checkpoints more often"
-        )
-    return may_be_killed

@@ -16,12 +16,11 @@ class BaseConfig:
     """Base of every program's Config. It has defaults for fields that parts read and some programs lack."""
 
     given = frozenset()  # names of the settings on the command line or in its YAML file
-    reuse_prefill = decode_graphs = True  # settings of programs that sample in every step
+    decode_graphs = True  # a setting of programs that sample in every step
     attn_implementation = "auto"  # a setting of programs that train or evaluate
     share_prompts = False  # of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate while training
     threads = "auto"  # of those that compute on a CPU
-    score_while_sampling = "never"  # of those that train
 
 
 def setting(default, help, choices=None, positive=False, free=False, several=False, auto=False, section=""):
@@ -240,13 +239,6 @@ def check_trainer(config: BaseConfig) -> None:
     need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
     need(not idle, f"got --vllm_args with rollout_engine {config.rollout_engine}; try --rollout_engine vllm")
-    reused = config.reuse_prefill or config.rollout_engine == "hf"
-    got = "got reuse_prefill false with vllm, which has a prefix cache of its own"
-    need(reused, f"{got}; expected the sampler hf; try --vllm_args enable_prefix_caching=false")
-    waits = "--rollout_engine vllm" if config.rollout_engine == "vllm" else "--environment"
-    whole = config.rollout_engine == "vllm" or getattr(config, "environment", "")
-    got = f"got --score_while_sampling groups with {waits}, whose completions are scored when all have ended"
-    need(config.score_while_sampling != "groups" or not whole, f"{got}; expected never, or samples, the default")
     unknown = set(config.report_to) - {"wandb", "tensorboard", "trackio"}
     need(not unknown, f"got report_to {', '.join(sorted(unknown))}; expected wandb, tensorboard or trackio")
 

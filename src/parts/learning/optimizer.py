@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from parts.foundation.messages import DivergedError
-from parts.foundation.processes import LONG_STEP, gather_rows, np, sum_over_processes, torch, world
+from parts.foundation.processes import gather_rows, np, sum_over_processes, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.forward import recomputing_layers
 from parts.networks.models import Models
@@ -120,7 +120,6 @@ def run_updates(
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
     applied, updates, target_kl = [], 0, getattr(config, "target_kl", 0.0)
-    LONG_STEP.begin("update: completion", config.ppo_epochs * (config.batch_size if active is None else len(active)))
     for epoch in range(config.ppo_epochs):
         order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
         for rows in order.reshape(config.minibatches, -1):

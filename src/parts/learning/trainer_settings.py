@@ -117,7 +117,6 @@ class TrainerSettings(RunSettings):
 
 
 @in_order(
-    score_while_sampling="reward_retries",
     max_prompt_tokens="steps",
     rollout_engine="temperature",
     norm_length="check_sync",
@@ -133,18 +132,11 @@ class TrainerSettings(RunSettings):
 class RolloutSettings(TrainerSettings):
     """What trainers with this bundle's step have."""
 
-    # model and data
-    score_while_sampling: str = setting(
-        "samples",
-        "score while others are still sampled; samples: rewards that score each one alone; groups: all, group by group",
-        ["never", "samples", "groups"],
-    )
     # rollout
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion", positive=True)
     rollout_engine: str = setting("hf", "engine that samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(0, "sequences sampled at once per process", free=True, auto=True)
-    reuse_prefill: bool = setting(True, "hf reads equal prompts once, and in later turns only what is new", free=True)
     decode_graphs: bool = setting(
         True, "on a CUDA GPU hf records the kernels of a token as a CUDA graph and replays them", free=True
     )
@@ -196,7 +188,7 @@ class RolloutSettings(TrainerSettings):
 
 
 @in_order(
-    environment="score_while_sampling",
+    environment="reward_retries",
     batch_size="steps",
     algorithm="check_sync",
     ppo_epochs="norm_length",
@@ -248,12 +240,6 @@ class PolicySettings(RolloutSettings, ConversationSettings):
     mask_truncated: bool = setting(False, "truncated completions contribute no gradient; their scores count")
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then groups of equal score fill the batch")
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: prompts with a running pass rate (full marks from the first reward) outside are drawn one time in "
-        "ten",
-        several=True,
-    )
     max_oversampling: float = setting(
         1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
     )

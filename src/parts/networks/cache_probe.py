@@ -51,16 +51,21 @@ def relative_gap(states, expected) -> float:
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
-def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
-    """Mean relative gap between states of tokens fed one by one to `step(ids, mask, cache)` and of whole texts."""
-    texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
+def states_alone(network, texts: list[list[int]], device) -> list:
+    """Hidden states [T, H] of each text by itself, without pads and without a cache."""
     whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
-    ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
+    return [plain_states(network, ids, torch.ones_like(ids))[0] for ids in whole]
+
+
+def decoding_gap(models: Models, vocabulary: int, decoding: Decoding) -> float:
+    """Mean relative gap between states of tokens fed one by one to the policy with a cache and of whole texts."""
+    texts, new, gaps, device = probe_texts(vocabulary, decoding.pads), 4, [], models.device
+    expected = states_alone(models.policy, texts, device)
+    ids, mask = left_pad([text[: 1 - new] for text in texts], models.pad_id, device)
     rows, cache = [0, 1], None
     for t in range(new):
-        states, cache = step(ids, mask, cache)
-        gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
+        states, cache = cached_states(models.policy, ids, mask, cache)
+        gaps += [relative_gap(states[i, -1], expected[row][t - new]) for i, row in enumerate(rows)]
         if decoding.leaving and t == 0:
             rows, mask = [1], mask[1:]
             select_rows(cache, torch.tensor(rows, device=device))
@@ -79,43 +84,38 @@ def holds(gap, limit: float) -> bool:
         return False
 
 
-def turns_gap(read, step, one, config, pad_id: int, device) -> float:
+def turns_gap(models: Models, config) -> float:
     """Mean relative gap between texts read in turns, with pads in between, and whole texts; inf for other caches.
 
-    Args:
-        read: `(ids, mask) -> states`: whole texts.
-        step: `(ids, mask, cache) -> (states, cache)`: several further tokens of each text.
-        one: `(token [B], mask, cache, padded) -> states [B, H]`: one further token of each text.
-        config: the model's text config.
+    `config` is the policy's text config.
     """
-    texts, gaps = probe_texts(config.vocab_size), []
-    whole = [torch.tensor([text], device=device) for text in texts]
-    expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
+    texts, gaps, policy, device = probe_texts(config.vocab_size), [], models.policy, models.device
+    expected = states_alone(models.policy, texts, device)
 
     def compare(states, order, places) -> None:
         gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
 
-    ids, mask = left_pad([texts[0][:5], texts[1][:2]], pad_id, device)
-    cache = step(ids, mask, None)[1]
+    ids, mask = left_pad([texts[0][:5], texts[1][:2]], models.pad_id, device)
+    cache = cached_states(policy, ids, mask, None)[1]
     if not has_plain_layers(cache, config):
         return math.inf
     token = torch.tensor([texts[0][5], texts[1][2]], device=device)
     grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(one(token, grown, cache, True), (0, 1), (6, 3))
+    compare(next_states(policy, token, grown, cache, True), (0, 1), (6, 3))
     rows, lengths = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
     kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
     for leaving in (rows[1:], rows[:1]):
         kept.take([0, 1], mask, cache, leaving, rows, lengths)
     order, cache, mask = kept.cache_of([0, 1])
-    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], pad_id, device)
+    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], models.pad_id, device)
     mask = torch.cat([mask, new_mask], dim=1)
-    compare(step(new, mask, cache)[0][:, -1], order, (9, 4))
+    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
     token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
     mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
-    compare(one(token, mask, cache, True), order, (10, 5))
-    cache = step(whole[0][:, :5], torch.ones_like(whole[0][:, :5]), None)[1]
-    alone = one(whole[0][:, 5], torch.ones_like(whole[0][:, :6]), cache, False)
-    compare(alone, (0,), (6,))
+    compare(next_states(policy, token, mask, cache, True), order, (10, 5))
+    ids = torch.tensor([texts[0][:6]], device=device)  # without pads
+    cache = cached_states(policy, ids[:, :5], torch.ones_like(ids[:, :5]), None)[1]
+    compare(next_states(policy, ids[:, 5], torch.ones_like(ids), cache, False), (0,), (6,))
     return sum(gaps) / len(gaps)
 
 
@@ -124,17 +124,17 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     policy, device, gaps = models.policy, models.device, []
     prompts, which = probe_texts(vocabulary), torch.tensor([1, 0, 1, 1], device=device)
     new = torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [torch.tensor([prompts[n] + new[:, row].tolist()], device=device) for row, n in enumerate(which)]
+    texts = [prompts[n] + new[:, row].tolist() for row, n in enumerate(which)]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
-        expected = [plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts]  # [2, H] each
+        expected = states_alone(models.policy, texts, device)
         cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
     mask, rows = mask[which], torch.arange(4, device=device)
     for t in range(2):
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
         with autocast(config, device):
             states = next_states(policy, new[t, rows], mask, cache, padded=True)
-        gaps += [relative_gap(state, expected[row][t]) for state, row in zip(states, rows, strict=True)]
+        gaps += [relative_gap(state, expected[row][t - 2]) for state, row in zip(states, rows, strict=True)]
         if t == 0:
             rows, mask = rows[1:], mask[1:]
             select_rows(cache, rows)
@@ -182,10 +182,9 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     """Raise UserError if left padding changes a network's states, as in some networks without attention."""
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     ids, mask = left_pad(texts, models.pad_id, models.device)
-    alone = torch.tensor([texts[1]], device=models.device)
     with torch.no_grad(), autocast(config, models.device), first_layers(config, network, models.device):
-        padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
-    gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
+        padded, [expected] = plain_states(network, ids, mask), states_alone(network, texts[1:], models.device)
+    gap = relative_gap(padded[1, -len(texts[1]) :], expected)
     kind, fits = type(unwrapped(network)).__name__, gap < gap_limits(config, models.device)[0]
     got = f"got {name} {kind}, whose states move by {gap:.0%} when a text is padded on the left"
     need(fits, f"{got}; expected a network that ignores masked tokens; try another architecture")
@@ -203,18 +202,17 @@ def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     """Probe the policy's cache; UserError if no way of sampling with it agrees with the model as trained."""
-    policy, pad_id, device = models.policy, models.pad_id, models.device
+    policy, device = models.policy, models.device
     text, name = unwrapped(policy).config.get_text_config(), type(unwrapped(policy)).__name__
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step, one = (functools.partial(states, policy) for states in (plain_states, cached_states, next_states))
     (limit, worst), can_group = gap_limits(config, device), False
     candidates = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # most capable first
     with torch.no_grad(), autocast(config, device), first_layers(config, policy, device):
-        gap = functools.partial(decoding_gap, read, step, vocabulary=size, pad_id=pad_id, device=device)
-        measured = next((able for able in candidates if holds(functools.partial(gap, decoding=able), limit)), None)
+        gap = functools.partial(decoding_gap, models, size)
+        measured = next((able for able in candidates if holds(functools.partial(gap, able), limit)), None)
         if measured and measured.pads and measured.leaving:
-            plain = holds(lambda: turns_gap(read, step, one, text, pad_id, device), limit)
-            can_group = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
+            plain = holds(lambda: turns_gap(models, text), limit)
+            can_group = plain and length_that_shares(policy) == math.inf
             groups = can_group and holds(lambda: groups_gap(config, models, size), worst)
             measured = replace(measured, plain=plain, groups=groups)
     need(

@@ -4,7 +4,7 @@ import contextlib
 import json
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need
+from parts.foundation.messages import need
 from parts.foundation.processes import transformers
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
@@ -46,18 +46,10 @@ def load_whole(load, source: str, **options):
     transformers fills them with random numbers. What tied layers share need not be in the files.
     """
     model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
-    weights, head = model.state_dict(keep_vars=True), model.get_output_embeddings()
+    weights = model.state_dict()
     missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
-    if not missing:
-        return model
     got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
     others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
-    wrapped = (key.removesuffix(name) for key in unread[:9] for name in missing if key.endswith(f".{name}"))
-    prefix = next(wrapped, "")
-    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
-    advice = "copying or saving all of its files again"
-    if prefix:
-        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
-    elif {*missing} <= of_head:
-        advice = "the language model that it was made of (a tied head needs tie_word_embeddings in config.json)"
-    raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
+    advice = "saving the whole language model again, with its head (or tie_word_embeddings) and outside any wrapper"
+    need(not missing, f"{got}, such as {', '.join(missing[:1])}{others}; expected all of them; try {advice}")
+    return model

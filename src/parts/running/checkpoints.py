@@ -27,7 +27,6 @@ class TrainState:
 
     step: int = 0  # steps that are done
     kl_coef: float = 0.0  # the next step's
-    pass_rates: dict[str, float] = field(default_factory=dict)  # by number of the prompt, with --keep_between
     kept: list[float] = field(default_factory=lambda: [0.0, 0.0])  # groups that differed, groups sampled, recent ones
     bad: int = 0  # non-finite updates in a row
     eval_before: dict | None = None

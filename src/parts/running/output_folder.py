@@ -139,6 +139,9 @@ def check_folder(config: BaseConfig) -> bool:
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
+    gone = ", ".join(f"{k} {value!r}" for k, value in saved.items() if k not in settings and value)
+    if gone:
+        say(f"note: got --resume of an older version's run, whose settings {gone} have no effect any more")
     warn_of_changes(config)
     return True
 

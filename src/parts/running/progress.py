@@ -16,13 +16,11 @@ from pathlib import Path
 
 from parts.foundation.messages import MemoryShortage, UserError, need, say, suggest
 from parts.foundation.processes import (
-    LONG_STEP,
     THREADS,
     StopRequest,
     StopRequested,
     forget_peak,
     memory_metrics,
-    note_long_step,
     np,
     room_for,
     torch,
@@ -153,7 +151,6 @@ class RunLog:
         self.trackers = [open_tracker(name, config, start) for name in report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
         self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
-        LONG_STEP.write = self.bar.set_postfix_str
 
     def metrics(self, step: int, metrics: dict) -> None:
         """Append one line to metrics.jsonl, and tell the trackers and who watches."""
@@ -222,7 +219,6 @@ class RunLog:
 
     def close(self) -> None:
         if self.active:
-            LONG_STEP.write = None
             self.bar.close()
             for _, close in self.trackers:
                 close()
@@ -289,7 +285,7 @@ class Progress:
     ):
         self.config, self.models, self.state, self.started = config, models, state, started
         self.log, self.write_checkpoint, self.stop = log, write_checkpoint, StopRequest()
-        self.evaluate, self.rng, self.noted = None, rng_state(), False
+        self.evaluate, self.rng = None, rng_state()
         self.write()
 
     def run(self, step: Callable, evaluate: Callable | None, faults: tuple) -> int:
@@ -308,10 +304,7 @@ class Progress:
                 begin, self.rng = time.perf_counter(), rng_state()
                 result = step(self.state)
                 THREADS.after(time.perf_counter() - begin)
-                code = self.end_step(*result)
-                if not self.noted:
-                    self.noted = note_long_step(time.perf_counter() - begin)
-                if code:
+                if code := self.end_step(*result):
                     return code
             self.log.plot()
             export(self.config, self.models, Path(self.config.output_dir) / "final")

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from parts.foundation.messages import DivergedError, say, say_once
-from parts.foundation.processes import LONG_STEP, np, torch, world
+from parts.foundation.processes import np, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import left_pad
 from parts.networks.cache_probe import decoding_of_policy
@@ -32,20 +32,6 @@ def inverse_cdf(log_probs, uniform):
 def steps_between_looks(device) -> int:
     """How many tokens are sampled between looks at which rows have ended: for each one a device is waited for."""
     return 1 if device.type == "cpu" else 8
-
-
-class Ended:
-    """Tells of completions that have ended, each once; `numbers` are those of the batch's rows."""
-
-    def __init__(self, tell: Callable, numbers: list[int]):
-        self.tell, self.numbers, self.reported = tell, numbers, set()
-
-    def look(self, rows, tokens, lengths) -> None:
-        """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
-        new = [row for row in rows.tolist() if row not in self.reported]
-        self.reported.update(new)
-        sampled = zip(new, tokens[new].tolist(), lengths[new].tolist(), strict=True)  # a GPU is waited for twice
-        self.tell([(self.numbers[row], ids[:length]) for row, ids, length in sampled])
 
 
 class HFEngine:
@@ -89,30 +75,25 @@ class HFEngine:
                 changed.enter_context(replaced(self.forms))
             yield
 
-    def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
+    def generate(self, prompts: list[list[int]], noise) -> list[tuple[list[int], list[float]]]:
         """Sample one completion per prompt.
 
         Args:
             prompts: token ids, any lengths.
             noise: uniform draws [len(prompts), max_new_tokens] in [0, 1), so that a row's completion does not depend on
                 the rest of its batch; None decodes greedily.
-            tell: called now and then with [(number of a prompt, its completion's ids), …] that have ended since.
 
         Returns:
             (token ids with the end token if there is one, their log-probs) per prompt.
         """
         outputs = [None] * len(prompts)
         with self.ready():
-            batches = self.batches(list(map(len, prompts)))
-            for number, rows in enumerate(batches, start=1):
-                LONG_STEP.begin(f"sampling: batch {number} of {len(batches)}, token", self.config.max_new_tokens)
+            for rows in self.batches(list(map(len, prompts))):
                 batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
-                ended = tell and Ended(tell, rows)
                 texts = self.read(batch, self.decoding.groups and not self.graphs)
-                sampled = self.sample(*texts, draws, ended=ended)
+                sampled = self.sample(*texts, draws)
                 for i, output in zip(rows, sampled, strict=True):
                     outputs[i] = output
-        LONG_STEP.end()
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -127,7 +108,7 @@ class HFEngine:
     def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
         """(states [B, H] after the prompts, mask [B, T], cache); equal ones are read, with `groups` held once."""
         once = prompts
-        if self.config.reuse_prefill and self.decoding.leaving:
+        if self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
         states, mask, cache = self.read_on(once)
         if len(once) < len(prompts):
@@ -162,10 +143,10 @@ class HFEngine:
         """Which rows [n] of tokens [B, T] end with the token at t."""
         return torch.isin(tokens[rows, t], self.end_ids)
 
-    def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
+    def sample(self, states, mask, cache, noise, leave=None) -> list[tuple[list[int], list[float]]]:
         """Completions of the texts that a cache holds, as `generate` returns them; states [B, H] are of their ends.
 
-        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end; `ended` is told of rows.
+        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end.
         """
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
         n, width = mask.shape
@@ -179,7 +160,6 @@ class HFEngine:
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
-                LONG_STEP.advance()
                 logits = tempered(lm_logits(models.policy, states), self.config.temperature)
                 dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]
@@ -188,8 +168,6 @@ class HFEngine:
                 lengths[rows] = torch.where(ending, t + 1, lengths[rows])
                 running &= ~ending
                 alive = int(running.sum()) if t % every == every - 1 else len(rows)
-                if ended and t % every == every - 1:
-                    ended.look(rows[~running], tokens, lengths)
                 if not alive or t + 1 == limit:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
@@ -211,8 +189,6 @@ class HFEngine:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
             raise DivergedError("got log-probs that are not finite while sampling; expected finite; try a lower --lr")
-        if ended:
-            ended.look(torch.arange(n), tokens, lengths)
         return [(x[:n], p[:n]) for x, p, n in zip(tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)]
 
     def step(self, token, mask, cache, padded: bool) -> tuple:
@@ -248,16 +224,14 @@ class TurnSampler:
             place = {number: i for i, number in enumerate(numbers)}
             noise = None if noise is None else noise[[place[number] for number in order]]
             keep = functools.partial(self.kept.take, order, mask)
-            LONG_STEP.begin("sampling a turn: token", engine.config.max_new_tokens)
             sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
-        LONG_STEP.end()
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in sampled.items()}
         return [sampled[number] for number in numbers]
 
 
 def turn_sampler(engine) -> Callable:
     """`(prompts, noise, numbers) -> completions` of an engine, for the turns of the conversations of one batch."""
-    if isinstance(engine, HFEngine) and engine.decoding.plain and engine.config.reuse_prefill:
+    if isinstance(engine, HFEngine) and engine.decoding.plain:
         return TurnSampler(engine).generate
     return lambda prompts, noise, numbers: engine.generate(prompts, noise)
 
@@ -275,13 +249,6 @@ def restore_rng(states: dict) -> None:
     torch.set_rng_state(states["torch"].cpu())
     if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
         torch.cuda.set_rng_state_all([s.cpu() for s in states["cuda"]])
-
-
-def same_rng(one: dict, other: dict) -> bool:
-    """Whether two states are the same: nothing was drawn between them."""
-    pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
-    numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
-    return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from parts.data.held_out import asked_words, of_swapped
-from parts.data.question_parts import head_of, odd_answers
+from parts.data.question_parts import head_of, odd_answers, warn_unread
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.tokenizers import read_tokenizer
@@ -22,6 +22,7 @@ from programs.data_loader.batches import prompt_ids
 from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, digest
 from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
+FOR_OTHER_SCRIPTS = (warn_unread,)  # trainers and evaluations call it, where this file is beside them
 FEW_PROMPTS = 20
 SPLIT_COLUMNS = {"split", "set", "subset", "partition", "fold"}
 SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parts.data.held_out import drawn_tasks, task_of
-from parts.data.prompts import RESERVED
-from parts.data.question_parts import warn_unread
+from parts.data.prompts import RESERVED, warn_unread
 from parts.data.rows import is_hub_id, placed_rows, read_rows
 from parts.foundation.bundle import EMBEDDED_EVAL, sibling
 from parts.foundation.messages import UserError, need, say

@@ -16,7 +16,6 @@ from parts.foundation.processes import (
     forget_peak,
     gather_rows,
     memory_metrics,
-    note_long_step,
     room_for,
     torch,
     transformers,
@@ -143,7 +142,7 @@ class GrpoRun:
         sizes = [self.plan.completions_per_step, self.plan.completions_per_rollout]
         self.memory, self.pending, self.sizes = {}, {}, sizes
         self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
-        self.step_started, self.noted = self.started, False
+        self.step_started = self.started
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
@@ -199,7 +198,6 @@ class GrpoRun:
         seconds = time.perf_counter() - self.step_started
         THREADS.after(seconds)
         step, config, self.memory = state.global_step, self.config, memory_metrics()
-        self.noted = self.noted or note_long_step(seconds)
         states = self.scorer.state_dict()
         if states and world()[1] > 1:  # each process has seen its own completions only: the first one's counts
             self.scorer.load_state_dict(gather_rows([states])[0])

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from parts.data.held_out import hold_out, mark_trained
-from parts.data.question_parts import warn_unread
+from parts.data.prompts import warn_unread
 from parts.foundation.dialect import check_units, in_own_words
 from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.processes import wait_passively

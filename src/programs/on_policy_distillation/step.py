@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 
-from parts.foundation.processes import LONG_STEP, np, room_for, stop_before_update, sum_over_processes, torch
+from parts.foundation.processes import np, room_for, stop_before_update, sum_over_processes, torch
 from parts.learning.advantages import equal_groups
 from parts.learning.losses import likelihood_ratio, mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
@@ -105,7 +105,6 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
     if "teacher_logprobs" in made:
         count = min(COMPARED, teacher.width)
         made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
-    LONG_STEP.begin("log-probs: completion", shape[0])
     for piece_rows, columns, piece in pieces_of_batch(config, models, batch, range(shape[0])):
         if "old_logprobs" in made:
             with torch.no_grad(), autocast(config, models.device):
@@ -118,7 +117,6 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
                 part = made[name].new_zeros(*mask.shape, *flat.shape[1:])
                 part[mask] = flat
                 made[name][piece_rows, columns] = part
-        LONG_STEP.advance_rows(len(piece["input_ids"]))
     return {name: sum_over_processes(x) for name, x in made.items()}
 
 
@@ -165,6 +163,5 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
             statistics.add(dict(zip(TOKEN_FIGURES, figures.sum(0) / tokens, strict=True)))
             statistics.add({"policy/loss": loss, "policy/ratio_max": ratio})
         states.backward(leaf.grad)
-        LONG_STEP.advance_rows(len(piece["input_ids"]))
     sum_gradients([models.policy])
     return statistics

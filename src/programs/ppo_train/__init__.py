@@ -37,4 +37,4 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 4 diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
-ROOMS = ("settings", "pass_band", "rollout", "models", "step", "run")
+ROOMS = ("settings", "rollout", "models", "step", "run")

@@ -32,7 +32,6 @@ from parts.networks.models import Models, add_sparsely, check_context, check_tok
 from parts.networks.tokenizers import end_and_pad_ids, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.sampling.rollouts import collect
-from programs.ppo_train.pass_band import check_band
 from programs.ppo_train.rollout import converse
 from programs.ppo_train.settings import Config
 
@@ -133,7 +132,6 @@ def validate(config: Config, processes: int) -> None:
     """Raise UserError for settings that cannot work; say which do nothing."""
     check_config(config, processes)
     check_loss(config)
-    check_band(config, config.group_size)
     check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
     by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
     got = f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}"

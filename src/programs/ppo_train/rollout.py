@@ -20,7 +20,6 @@ from parts.running.checkpoints import TrainState
 from parts.running.progress import rollout_metrics
 from parts.sampling.rollouts import batch_rows, collect, count_seconds, shared_out
 from parts.sampling.sampling import turn_sampler
-from programs.ppo_train.pass_band import band_metrics, draw_in_band, next_rates, passes_fully
 from programs.ppo_train.settings import Config
 
 
@@ -77,19 +76,14 @@ MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside
 
 
 class Sampler:
-    """Samples the batches of a run, by `collect` or the like; keeps pass rates and how many groups differed."""
+    """Samples the batches of a run, by `collect` or the like; keeps how many groups differed."""
 
     def __init__(self, config, models: Models, engine, reward: Reward, rows, state: TrainState, sample=collect):
         self.config, self.models, self.engine, self.reward, self.rows = config, models, engine, reward, rows
-        self.sample, self.position = sample, state.prompts
-        self.pass_rates, self.kept, self.none_in_a_row = state.pass_rates, state.kept, 0
+        self.sample, self.position, self.kept, self.none_in_a_row = sample, state.prompts, state.kept, 0
 
     def state(self) -> dict:
-        return {"prompts": self.position, "pass_rates": self.pass_rates, "kept": self.kept}
-
-    def metrics(self) -> dict[str, float]:
-        """Where the pass rates of the prompts lie, with --keep_between."""
-        return band_metrics(self.config, self.pass_rates, len(self.rows)) if self.config.keep_between else {}
+        return {"prompts": self.position, "kept": self.kept}
 
     def rollout(self, step: int, timer: dict) -> tuple[list[dict], list[dict]]:
         """Sample the batch of a step, `group_size` completions of each prompt, from the next prompts of the stream.
@@ -116,9 +110,6 @@ class Sampler:
         refuse_unscored(self.none_in_a_row, config.steps, drawn[0]["rewards"])
         differ = [not equal for equal in equal_groups(drawn, size, each)]
         self.kept = [MEMORY * old + new for old, new in zip(self.kept, (sum(differ), len(differ)), strict=True)]
-        if config.keep_between:
-            seen = [(s["number"], passes_fully(s["rewards"])) for s in drawn]
-            self.pass_rates = next_rates(self.pass_rates, seen)
         chosen = (kept + spare)[:prompts]
         batch = [s | {"group": i, "filler": i >= len(kept)} for i, group in enumerate(chosen) for s in group]
         return batch, drawn
@@ -126,7 +117,8 @@ class Sampler:
     def round(self, step: int, attempt: int, count: int, timer: dict) -> list[dict]:
         """Scored completions of `count` prompts, those of a prompt beside each other."""
         config, size = self.config, self.config.group_size
-        picked = self.draw(count)
+        picked = batch_rows(self.rows, config, self.position, count)
+        self.position += count
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
         width *= config.max_turns if config.environment else 1
         seed = [config.seed, 3, step, attempt] if attempt else [config.seed, 3, step]
@@ -138,18 +130,7 @@ class Sampler:
             for i, one in enumerate(samples):
                 other = greedy[i // size]
                 one["baseline"] = shaped_score(config, other) if is_scored(other) else math.nan
-        for i, one in enumerate(samples):
-            one["number"] = picked[i // size].get("number")  # of the prompt, with keep_between
         return samples
-
-    def draw(self, count: int) -> list[dict]:
-        """The next prompts of the stream; those outside --keep_between are mostly passed over."""
-        if not self.config.keep_between:
-            self.position += count
-            return batch_rows(self.rows, self.config, self.position - count, count)
-        given = self.config, len(self.rows), self.position, count, self.pass_rates
-        picked, self.position = draw_in_band(*given)
-        return [self.rows[i] | {"number": i} for i in picked]
 
     def groups_to_sample(self, missing: int) -> int:
         """Groups of which `missing` are likely to differ, at most `max_oversampling` times as many.

@@ -3,7 +3,6 @@
 import time
 
 from parts.foundation.processes import (
-    LONG_STEP,
     np,
     of_first_process,
     room_for,
@@ -55,7 +54,7 @@ def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scal
         metrics = sample_metrics(config, batch, drawn, timer)
         stop_before_update()
         measured, bad = update(config, models, optimizer, scaler, batch, state.step, state.bad)
-    metrics |= measured | sampler.metrics()
+    metrics |= measured
     timer["update"] = time.perf_counter() - begin
     metrics |= {f"time/{phase}": seconds for phase, seconds in timer.items()}
     after = sampler.state() | {"bad": bad, "kl_coef": state.kl_coef}
@@ -85,11 +84,9 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         batch |= agreed_advantages(config, batch, samples, kl_coef)
         rows = contributing(config, batch)
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
-    LONG_STEP.begin("log-probs and values: completion", len(rows))
     for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows if made else []):
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x
-        LONG_STEP.advance_rows(len(piece["input_ids"]))
     batch |= {name: sum_over_processes(x) for name, x in made.items()}
     if "old_logprobs" in made:
         others = [row for row in range(len(samples)) if row not in rows]  # not run: they show no gap to the sampler
@@ -166,7 +163,6 @@ def accumulate_gradients(
             error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
             statistics.add({"value/loss": error.detach()})
             scaler.scale(loss + config.vf_coef * error).backward()
-        LONG_STEP.advance_rows(len(piece["input_ids"]))
     sum_gradients(networks)
     return statistics
 

@@ -5,7 +5,7 @@ import random
 import re
 
 from parts.data.answer_marks import hash_mark, stated_gold
-from parts.data.question_parts import warn_unread
+from parts.data.prompts import warn_unread
 from parts.data.rows import check_prompt, placed_rows
 from parts.foundation.messages import need
 from parts.rewards.schema_examples import example_of

@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 from parts.data.held_out import hold_out, mark_trained, overlap_metric
-from parts.data.prompts import evaluated_rows
-from parts.data.question_parts import warn_unread
+from parts.data.prompts import evaluated_rows, warn_unread
 from parts.data.rows import placed_rows
 from parts.data.verl_layout import OWN_INFO
 from parts.environments.conversations import PlaySetup

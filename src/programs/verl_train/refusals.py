@@ -25,7 +25,6 @@ FIXED = {
     "whiten_rewards": ([False], "verl does not whiten rewards"),
     "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
     "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
-    "keep_between": ([[]], "verl's loader has its own order; try --dynamic_sampling"),
     "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
@@ -45,10 +44,8 @@ FIXED = {
 
 # Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
 IDLE_IN_VERL = {
-    "score_while_sampling": "verl decides when a reward is called",
     "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
     "rollout_batch_size": "the rollout engine forms its own batches",
-    "reuse_prefill": "the rollout engine has a prefix cache of its own",
     "decode_graphs": "the rollout engine has graphs of its own",
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",
