@@ -245,8 +245,8 @@ def try_job(folder: Path, export: str = "") -> tuple[list[str], dict]:
     ], trial
 
 
-def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
-    """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
+def prepare_job(config: Config, folder: Path | None = None) -> tuple[Layout, list[Override]]:
+    """Write the job folder and return the job and its overrides."""
     check_expressible(config)
     check_output(config)
     specs = reward_specs(config)
@@ -275,14 +275,14 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(given)})
     job = Layout(
-        folder="" if remote else str(folder),
+        folder=str(folder),
         output=str(output),
         template=(setup and setup.bridge.chat_template) or template,
         held_out=bool(held_out),
         parameters=count_parameters(config),
         columns=columns,
         rows=len(rows),
-        cpus=None if remote or config.slurm else config.cpus or os.cpu_count() or 1,
+        cpus=None if config.slurm else config.cpus or os.cpu_count() or 1,
     )
     need(
         job.parameters or config.lr,

@@ -77,7 +77,7 @@ TRAPS = {
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
 }
 
-ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
+ACTIONS = ("print", "export", "check", "run", "slurm")
 TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
 OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
 

@@ -97,7 +97,6 @@ class Config(PolicySettings):
     )
     check: bool = setting(False, "compose and load everything with the installed verl, without starting a run")
     run: bool = setting(False, "train on this machine, in its own Ray")
-    submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 
     def __post_init__(self):
