@@ -1,11 +1,9 @@
 """--check: run one step of the new script in a separate process, on four rows and two layers of its model."""
 
-import contextlib
 import json
 import os
 import re
 import runpy
-import signal
 import subprocess
 import sys
 import tempfile
@@ -81,17 +79,6 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
         owner.from_pretrained = classmethod(load)
 
 
-def replace_data(data: str) -> None:
-    """Make load_dataset return the rows of a file."""
-    import datasets
-
-    def load(*_, split=None, **__):
-        rows = datasets.Dataset.from_list(read_rows(data))
-        return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
-
-    datasets.load_dataset = load
-
-
 def replace_training(record: dict, folder: str) -> None:
     """Record each config as the script makes it, cut it to one step of four rows, and exit after that step."""
     import transformers
@@ -129,12 +116,16 @@ def replace_training(record: dict, folder: str) -> None:
 
 def one_step(file: str, folder: str, model: str, data: str) -> int:
     """What the trial process does: run the script with a small model and few rows until its first step ends."""
+    import datasets
     import transformers
+
+    def load(*_, split=None, **__):
+        rows = datasets.Dataset.from_list(read_rows(data))
+        return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
 
     record: dict = {"notes": []}
     replace_loading(folder, model, record["notes"])
-    if data:
-        replace_data(data)
+    datasets.load_dataset = load if data else datasets.load_dataset
     replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
     sys.argv = [file]
@@ -143,21 +134,17 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
 
 
 def failure_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
+    """Run a command in a folder; returns why it failed, or "" where it did not."""
     with tempfile.TemporaryFile("w+") as said:
-        options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
-            try:
-                process.wait(TRIAL_SECONDS)
-            except subprocess.TimeoutExpired:
-                return f"it takes more than {TRIAL_SECONDS} s"
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+        options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "timeout": TRIAL_SECONDS}
+        try:
+            done = subprocess.run(command, stdout=said, stderr=said, **options)
+        except subprocess.TimeoutExpired:
+            return f"it takes more than {TRIAL_SECONDS} s"
         said.seek(0)
         lines = [line.strip() for line in said if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines)[-1] if lines and process.returncode else ""
+    return (errors or lines)[-1] if lines and done.returncode else ""
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:
