@@ -257,12 +257,6 @@ def test_files_that_hold_no_overrides(tmp_path, monkeypatch, capsys, text, messa
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_a_hash_in_quotes_begins_no_comment(tmp_path):
-    lines = ["+trainer.note='# a note'", "data.train_files=['a b','c#d']", "data.seed=1"]
-    (tmp_path / "o.txt").write_text("\n".join(lines) + "  # a comment\n")
-    assert [override.text() for override in verl.read_overrides(str(tmp_path / "o.txt"))] == lines
-
-
 def test_overrides_by_hand_stand_alone_with_check(tmp_path, told):
     (tmp_path / "o.txt").write_text("data.seed=1\n")
     for flags, said in ((["--print"], "with --print; expected"), (["--check", "--steps=3"], "with --steps; expected")):
@@ -744,17 +738,6 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
             assert plan[part] == pytest.approx(width * count / gib, abs=1e-3), part
     _, findings = verl.memory_findings(config, plan)
     assert any(f"or --override {WEIGHTS}=bf16, whose adapters and optimizer lose small updates" in f for f in findings)
-
-
-def test_what_the_memory_plan_leaves_out_is_said(capsys):
-    for model, said in (
-        ("nobody/m-7B", "KV cache and adapters are not counted"),
-        ("nobody/m", "so nothing is counted"),
-    ):
-        config = config_of("--algorithm", "grpo", "--model", model, "--lora_rank", "16")
-        verl.size_findings(config, verl.count_parameters(config))
-        assert f"note: memory: no config.json of {model} on this machine, " in (err := capsys.readouterr().err)
-        assert said in err
 
 
 def test_offloaded_parts_leave_while_sampling():
