@@ -371,7 +371,7 @@ def trl_names(trl: Sources, transformers: Sources) -> dict:
 
 
 def top_names(text: str) -> list[str]:
-    """The public classes, functions and constants of a module; lower-case texts, such as chat templates, do not count."""
+    """The public classes, functions and constants of a module, but for lower-case texts, such as chat templates."""
     nodes = ast.walk(ast.parse(text))
     names = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.col_offset == 0}
     assigned = [node.targets[0] for node in ast.parse(text).body if isinstance(node, ast.Assign)]
