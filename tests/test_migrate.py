@@ -31,6 +31,7 @@ migrate = load_script("migrate")
 FILES = ROOT / "tests" / "files" / "migrate"
 PUBLIC = FILES / "public"
 FORMS, SCRIPTS = (read_lines(ROOT / "tests" / "data" / f"migrate_{name}.jsonl") for name in ("forms", "scripts"))
+KEYS = (ROOT / "assets" / "verl_keys.txt").read_text(encoding="utf-8").splitlines()[1:]
 
 
 def version_of(name: str) -> str:
@@ -125,6 +126,19 @@ def test_without_a_version_each_says_one_or_what_differs(tmp_path, capsys):
         assert re.search(r"fit by the names used, and make different runs:\n  .*: .*\d", capsys.readouterr().err)
     assert migrate.main([str(PUBLIC / "rloo_0.22_reward_model.py")]) == 3
     assert "trl==0.24 (trl 0.22 to 0.24 fit by the names used, and make the same run)" in capsys.readouterr().out
+
+
+def test_keys_of_new_jobs_are_of_today(tmp_path, capsys):
+    """Every key of a new job is in verl's configuration, stands below a free dictionary with a +, or is said."""
+    names = {f"{where[1]}.{leaf}" for where in map(str.split, KEYS) for leaf in where[2:]}
+    edited = {case["file"] for case in SCRIPTS if case.get("has") or case.get("hasnt")}
+    for file in [file for file in PUBLIC.glob("verl_*.sh") if file.name in edited]:
+        _, table, text = migrated(tmp_path, capsys, file, "--from", version_of(file.name))
+        said = " ".join(x["setting"] for x in table["not_expressible"]) + " ".join(table["notes"])
+        for sign, key in re.findall(
+            r"(?<=\s)['\"]?(\+{0,2})((?:actor_rollout_ref|critic|data|reward|algorithm)\.[\w.]+)=", text
+        ):
+            assert sign or key in names or key in said, (file.name, key)
 
 
 # ------------------------------------------------------------------------------------------------ TRL scripts

@@ -257,6 +257,12 @@ def test_files_that_hold_no_overrides(tmp_path, monkeypatch, capsys, text, messa
     assert re.search(message, capsys.readouterr().err)
 
 
+def test_a_hash_in_quotes_begins_no_comment(tmp_path):
+    lines = ["+trainer.note='# a note'", "data.train_files=['a b','c#d']", "data.seed=1"]
+    (tmp_path / "o.txt").write_text("\n".join(lines) + "  # a comment\n")
+    assert [override.text() for override in verl.read_overrides(str(tmp_path / "o.txt"))] == lines
+
+
 def test_overrides_by_hand_stand_alone_with_check(tmp_path, told):
     (tmp_path / "o.txt").write_text("data.seed=1\n")
     for flags, said in ((["--print"], "with --print; expected"), (["--check", "--steps=3"], "with --steps; expected")):
@@ -740,6 +746,17 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
     assert any(f"or --override {WEIGHTS}=bf16, whose adapters and optimizer lose small updates" in f for f in findings)
 
 
+def test_what_the_memory_plan_leaves_out_is_said(capsys):
+    for model, said in (
+        ("nobody/m-7B", "KV cache and adapters are not counted"),
+        ("nobody/m", "so nothing is counted"),
+    ):
+        config = config_of("--algorithm", "grpo", "--model", model, "--lora_rank", "16")
+        verl.size_findings(config, verl.count_parameters(config))
+        assert f"note: memory: no config.json of {model} on this machine, " in (err := capsys.readouterr().err)
+        assert said in err
+
+
 def test_offloaded_parts_leave_while_sampling():
     kept = {"none": 16e9, "optimizer": 8e9, "all": 4e9}  # bytes of 1e9 weights; the gradients' room stays
     for offload, size in kept.items():
@@ -879,6 +896,20 @@ def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, ca
 # ------------------------------------------------------------------------------------------------ clusters
 
 
+NO_RAY = ["ray_kwargs.ray_init.num_cpus=null", "++ray_kwargs.ray_init.address=null"]  # RAY_ADDRESS names it
+
+
+def test_a_folder_as_working_directory_of_a_submitted_job_joins_its_ray(tmp_path, data, monkeypatch):
+    assert verl.main(["--print", "--algorithm=grpo", *data, f"--output_dir={tmp_path}/out"]) == 0
+    job = (tmp_path / "out" / "job").rename(tmp_path / "copy")
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    for here, place, joins in ((job, ".", True), (tmp_path, job, False)):
+        monkeypatch.chdir(here)
+        words, _ = words_of(job / "run.sh", tmp_path / "bin")
+        assert {f"data.train_files={place}/train.parquet", f"data.val_files={place}/val.parquet"} <= {*words}
+        assert (words[-5:-3] == NO_RAY) == joins, words[-5:]
+
+
 STUBS = {
     "scontrol": 'echo "n1"; echo "n2"',
     # srun runs its command here; options go
@@ -926,9 +957,8 @@ def test_batch_file_starts_ray_on_every_node_and_runs(slurm):
     assert "--num-gpus=8 --block none" in log
     assert "ray start --address=10.0.0.1:6379" in log and "--exclude=n1" in log
     assert "python -u -m verl.trainer.main_ppo 10.0.0.1:6379" in log
-    script = (job / "run.sh").read_text()
-    assert "ray_init.num_cpus" not in script and "ray_init.address" not in script and "unset RAY_ADDRESS" not in script
     words, metrics = words_of(job / "run.sh", folder / "quoting")
+    assert [word for word in words if "ray_init.num_cpus" in word or "ray_init.address" in word] == NO_RAY
     quoted = metrics.replace("'", r"\'")  # as Hydra's grammar has it
     assert f"+ray_kwargs.ray_init.runtime_env.env_vars={{VERL_FILE_LOGGER_PATH:'{quoted}'}}" in words
 

@@ -1,9 +1,11 @@
 """--check: run one step of the new script in a separate process, on four rows and two layers of its model."""
 
+import contextlib
 import json
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -134,17 +136,21 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
 
 
 def failure_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Run a command in a folder; returns why it failed, or "" where it did not."""
+    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
     with tempfile.TemporaryFile("w+") as said:
-        options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "timeout": TRIAL_SECONDS}
-        try:
-            done = subprocess.run(command, stdout=said, stderr=said, **options)
-        except subprocess.TimeoutExpired:
-            return f"it takes more than {TRIAL_SECONDS} s"
+        options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
+            try:
+                process.wait(TRIAL_SECONDS)
+            except subprocess.TimeoutExpired:
+                return f"it takes more than {TRIAL_SECONDS} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
         said.seek(0)
         lines = [line.strip() for line in said if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines)[-1] if lines and done.returncode else ""
+    return (errors or lines)[-1] if lines and process.returncode else ""
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:

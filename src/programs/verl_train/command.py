@@ -32,6 +32,8 @@ def print_files(config: Config, run: TrlRun | None) -> int:
     findings += [text for _, text in name_findings(overrides) or []]
     for finding in findings + (job_findings(folder) if config.slurm else []):
         say(f"warning: {finding}")
+    if config.print:
+        say("note: the rewards were not tried, which --check does")
     return 0
 
 

@@ -159,7 +159,7 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
     if trained := settings.get("eval/trained_rows"):
         shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
         checked.append(f"{shares}: the accuracy that verl logs is inflated")
-    text = script(config, job, overrides, places={job.folder: "$HERE", str(folder): "$HERE"}, run=run)
+    text = script(config, job, overrides, places={str(folder): "$HERE"}, run=run)
     write_script(folder / "run.sh", text)
     if run:
         (folder / "port.md").write_text(port_text(config, run, overrides, checked), encoding="utf-8")

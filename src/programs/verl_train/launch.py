@@ -27,8 +27,6 @@ from programs.verl_train.settings import INSTALL, VERL, Config
 
 RUN = file_text("job_files/run.sh")
 SBATCH = file_text("job_files/job.sbatch")
-# a Ray that stands has not the environment of run.sh; Hydra wants \' for a quote in the path
-HANDED = r'''"+ray_kwargs.ray_init.runtime_env.env_vars={VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"'''
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values stand in the override
 
 
@@ -46,9 +44,9 @@ def script(
     config: Config, job: Layout, overrides: list[Override], python="python", places=None, run: TrlRun | None = None
 ) -> str:
     """run.sh: the command; after the first override of a setting stand the setting and TRL's names for it."""
-    places, names = places or {}, [f.name for f in dataclasses.fields(Config)]
+    places, names = {f"{job.folder}/": "$HERE/"} | (places or {}), [f.name for f in dataclasses.fields(Config)]
     order = {name: i for i, name in enumerate(names)} | {"override": len(names)}
-    lines, source = [f"  {HANDED}"] if config.slurm else [], None
+    lines, source = [], None
     for override in sorted(overrides, key=lambda o: order[o.source]):
         line = f"  {shell_word(override.text(), places)}"
         if override.source != source:
@@ -60,7 +58,7 @@ def script(
         RUN,
         title=Path(config.from_trl).name if config.from_trl else config.algorithm,
         verl=VERL,
-        ray="" if config.slurm else "unset RAY_ADDRESS  # a Ray of its own, in all its processes\n",
+        ray="standing" if config.slurm else "own",
         output=shell_word(job.output, places),
         overrides="\n".join(lines),
         python=python,

@@ -91,7 +91,9 @@ class Config(PolicySettings):
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
     ship: list[str] = setting([], "further file that a reward or environment needs, repeatable")
     # what to do
-    print: bool = setting(False, "print the command and write the job folder", section="what to do")
+    print: bool = setting(
+        False, "print the command and write the job folder, which `ray job submit` takes", section="what to do"
+    )
     export: str = setting(
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )
