@@ -9,7 +9,6 @@
     base      this bundle's scripts, on a CUDA image or on the CPU
     trl       GRPO with TRL and vLLM
     verl      verl with vLLM, or with SGLang (--sglang), on the images that verl recommends
-    nanochat  nanochat at one commit, by uv and its lock file, as that project does it
 
 Versions come from one table with the date and source of each row (--list prints it). A CUDA version without a row is
 refused. A .dockerignore is written beside the Dockerfile; existing files are overwritten only with --force.
@@ -28,11 +27,11 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 """
 
 # Contents
-#         49-89  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
-#         92-95  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
-#        98-273  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
+#         48-88  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
+#         91-94  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
+#        97-273  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
 #       276-296  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       299-739  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
+#       299-679  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
 
 import argparse
 import difflib
@@ -173,6 +172,7 @@ RELATIONS = (
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
@@ -321,7 +321,7 @@ RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d:
     && if ! getent group 1000; then groupadd --gid 1000 trainer; fi \
     && useradd --create-home --uid 1000 --gid 1000 --shell /bin/bash trainer \
     && install --directory --owner=1000 --group=1000 \
-        /opt/python /opt/venv /workspace @FOLDERS@
+        /opt/python /opt/venv /workspace /cache/huggingface
 
 COPY --from=uv /uv /uvx /usr/local/bin/
 ENV \
@@ -334,7 +334,6 @@ ENV \
     UV_HTTP_TIMEOUT="300"
 USER 1000:1000
 
-#: base trl
 # torch first, as the largest and least often changed; each layer names it again, so that none can replace it
 RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
     uv venv --seed --allow-existing --python 3.12 /opt/venv \
@@ -345,31 +344,9 @@ RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
         @PINS@ \
     && uv pip check
 
-#: nanochat
-ENV \
-    UV_PROJECT_ENVIRONMENT="/opt/venv" \
-    NANOCHAT_BASE_DIR="/cache/nanochat" \
-    OMP_NUM_THREADS="1"
-WORKDIR /opt/nanochat
-RUN git init --quiet . \
-    && git fetch --quiet --depth 1 https://github.com/karpathy/nanochat.git 92d63d4e8bb4df75c3b71618f31ddde2378b2bcd \
-    && git checkout --quiet FETCH_HEAD
-# the versions are those of its lock file
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv venv --allow-existing --python 3.10 /opt/venv \
-    && uv sync --frozen --extra @DEVICE@ --python /opt/venv/bin/python
+@COPIES@WORKDIR /workspace
 
-#: base
-COPY --chown=1000:1000 assets /opt/rl-training-code/assets
-COPY --chown=1000:1000 examples /opt/rl-training-code/examples
-COPY --chown=1000:1000 references /opt/rl-training-code/references
-COPY --chown=1000:1000 scripts /opt/rl-training-code/scripts
-COPY --chown=1000:1000 templates /opt/rl-training-code/templates
-
-#: base trl
-WORKDIR /workspace
-
-VOLUME @VOLUMES@
+VOLUME ["/cache/huggingface"]
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
     CMD ["python", "-c", \
         "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
@@ -402,7 +379,7 @@ RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d:
 USER 1000:1000
 WORKDIR /workspace
 
-VOLUME @VOLUMES@
+VOLUME ["/cache/huggingface"]
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
     CMD ["python3", "-c", \
         "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
@@ -486,13 +463,8 @@ verl = "0.9.1"
 transformers = "5.9.0"
 TransferQueue = "0.1.11"
 tensordict = "0.10.0"
-
-# pyproject.toml and uv.lock of karpathy/nanochat at 92d63d4: 2026-07-03
-[nanochat.torch]
-"12.8" = ["2.9.1", "12.8"]
-cpu = ["2.9.1", "12.8"]
 """
-STYLES = {"base": "this bundle", "trl": "GRPO with TRL and vLLM", "verl": "verl", "nanochat": "nanochat"}
+STYLES = {"base": "this bundle", "trl": "GRPO with TRL and vLLM", "verl": "verl"}
 COMPOSE = """\
 services:
   trainer:
@@ -509,7 +481,6 @@ services:
     volumes:
       - ".:/workspace"
       - "hf-cache:/cache/huggingface"
-      - "nanochat-cache:/cache/nanochat"  # nanochat
     environment:  # by name: values come from your shell
       - HF_TOKEN
       - WANDB_API_KEY
@@ -524,24 +495,14 @@ services:
               capabilities: [gpu]  # GPU
 volumes:
   hf-cache: {}
-  nanochat-cache: {}  # nanochat
 """
 DEVCONTAINER = """\
 {
-  "name": "@NAME@",
-  "build": {
-    "dockerfile": "@DOCKERFILE@",
-    "context": "@CONTEXT@",
-    "options": ["--platform=linux/amd64"]
-  },
-  "runArgs": ["--shm-size=16g"],
-  "init": true,
+  "name": "RL post-training",
+  "dockerComposeFile": "../compose.yaml",
+  "service": "trainer",
   "workspaceFolder": "/workspace",
-  "workspaceMount": "source=${localWorkspaceFolder},target=/workspace,type=bind",
-  "mounts": ["source=hf-cache,target=/cache/huggingface,type=volume"],
   "remoteUser": "trainer",
-  "remoteEnv": {"HF_TOKEN": "${localEnv:HF_TOKEN}", "WANDB_API_KEY": "${localEnv:WANDB_API_KEY}"},
-  "hostRequirements": {"gpu": true},
   "customizations": {"vscode": {"extensions": ["ms-python.python", "charliermarsh.ruff"]}}
 }
 """
@@ -574,34 +535,26 @@ class ImagePlan:
         return BUNDLE if self.style == "base" else output.absolute().parent
 
     @property
-    def caches(self) -> dict[str, str]:
-        """{named volume: where it is mounted}."""
-        volumes = {"hf-cache": "/cache/huggingface"}
-        return volumes | ({"nanochat-cache": "/cache/nanochat"} if self.style == "nanochat" else {})
-
-    @property
     def dockerfile(self) -> str:
-        """The text, without the paragraphs of other styles."""
-        text = VERL if self.style == "verl" else UBUNTU
-        text = re.sub(r"(?m)^#: (.*)\n((?:.+\n)*\n)", lambda mark: mark[2] * (self.style in mark[1].split()), text)
+        copies = [f"COPY --chown=1000:1000 {folder} /opt/rl-training-code/{folder}" for folder in BUNDLE_FOLDERS]
         values = {
             "NAME": self.name,
             "PURPOSE": STYLES[self.style],
             "SYSTEM": ' \\\n        "libnuma1=2.0.18*"' if self.style == "trl" else "",
-            "FOLDERS": " ".join([*self.caches.values(), *(["/opt/nanochat"] if self.style == "nanochat" else [])]),
-            "VOLUMES": json.dumps([*self.caches.values()]),
+            "COPIES": "\n".join([*copies, "", ""]) if self.style == "base" else "",
             "UV": tomllib.loads(PINS)["images"]["uv"],
             "IMAGE": self.image,
             "TORCH": self.torch,
             "INDEX": f" --index-url {self.index}" if self.index else "",
             "PINS": " \\\n        ".join(f'"{name}=={version}"' for name, version in self.pins.items()),
-            "DEVICE": "cpu" if self.cuda == "cpu" else "gpu",
         }
-        return re.sub("@([A-Z]+)@", lambda mark: values[mark[1]], text)
+        return re.sub("@([A-Z]+)@", lambda mark: values[mark[1]], VERL if self.style == "verl" else UBUNTU)
 
 
 def make_plan(style: str, cuda: str, sglang: bool) -> ImagePlan:
     """Plan an image from the table; UserError if it has no such CUDA version, or for SGLang without verl."""
+    advice = "try another; nanochat is installed by `uv sync` in a clone of it"
+    need(style in STYLES, f"got --style {style}; expected one of {', '.join(STYLES)}; {advice}")
     table = tomllib.loads(PINS)
     rows = table[style]
     cuda = cuda or next(iter(rows["torch"]))
@@ -624,13 +577,15 @@ def make_plan(style: str, cuda: str, sglang: bool) -> ImagePlan:
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
-    parser.add_argument("--style", default="base", choices=list(STYLES), help="what the image is for")
+    parser.add_argument("--style", default="base", help="what the image is for: base, trl or verl")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
     parser.add_argument("--sglang", action="store_true", help="with --style verl: the image with SGLang, not vLLM")
     parser.add_argument("--output", default="Dockerfile", help="file to write, or - for stdout and no other file")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
-    parser.add_argument("--devcontainer", action="store_true", help="also write .devcontainer/devcontainer.json")
+    parser.add_argument(
+        "--devcontainer", action="store_true", help="also write .devcontainer/devcontainer.json and compose.yaml"
+    )
     parser.add_argument("--list", action="store_true", help="print the table of versions and end")
     return parse_flags(parser, argv)
 
@@ -638,24 +593,11 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
 def compose(plan: ImagePlan, output: Path) -> str:
     """compose.yaml for the image: GPUs, shared memory, caches, and tokens from the environment."""
     folder, context, text = output.absolute().parent, plan.context(output), COMPOSE
-    marks = {"GPU": plan.cuda != "cpu", "verl": plan.style == "verl", "nanochat": plan.style == "nanochat"}
-    for mark, fits in marks.items():
+    for mark, fits in {"GPU": plan.cuda != "cpu", "verl": plan.style == "verl"}.items():
         text = re.sub(rf"(?m)  # {mark}$" if fits else rf"(?m)^.*# {mark}\b.*\n", "", text)
     values = {"NAME": plan.name, "CONTEXT": os.path.relpath(context, folder)}
     values["DOCKERFILE"] = os.path.relpath(output.absolute(), context)
     return re.sub('"@([A-Z]+)@"', lambda mark: json.dumps(values[mark[1]]), text)
-
-
-def devcontainer(plan: ImagePlan, output: Path) -> str:
-    content = json.loads(DEVCONTAINER)
-    folder = output.absolute().parent / ".devcontainer"
-    content["name"] = plan.name
-    content["build"]["dockerfile"] = os.path.relpath(output.absolute(), folder)
-    content["build"]["context"] = os.path.relpath(plan.context(output), folder)
-    content["hostRequirements"]["gpu"] = plan.cuda != "cpu"
-    content["runArgs"] = run_flags(plan)
-    content["mounts"] = [f"source={name},target={path},type=volume" for name, path in plan.caches.items()]
-    return json.dumps(content, indent=2) + "\n"
 
 
 def run_flags(plan: ImagePlan) -> list[str]:
@@ -670,12 +612,10 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
         "base": "python /opt/rl-training-code/scripts/ppo_train.py --steps 5 --output_dir runs/first",
         "trl": "vllm serve --help",
         "verl": "python3 -m verl.trainer.main_ppo --help",
-        "nanochat": "python -m scripts.chat_rl --help",
     }[plan.style]
-    volumes = [word for name, path in plan.caches.items() for word in ("--volume", f"{name}:{path}")]
-    tokens = ["--env", "HF_TOKEN", "--env", "WANDB_API_KEY"]
+    tokens = ["--volume", "hf-cache:/cache/huggingface", "--env", "HF_TOKEN", "--env", "WANDB_API_KEY"]
     build = ["docker", "build", "--platform", "linux/amd64", "--file", str(output), "--tag", plan.name]
-    start = ["docker", "run", "--rm", "-it", "--init", *run_flags(plan), *volumes, *tokens]
+    start = ["docker", "run", "--rm", "-it", "--init", *run_flags(plan), *tokens]
     return {
         "build": shlex.join([*build, os.path.relpath(plan.context(output))]),
         "run": f'{shlex.join(start)} --volume "$PWD:/workspace" {plan.name} {program}',
@@ -707,10 +647,10 @@ def generate(args: argparse.Namespace) -> None:
     # BuildKit prefers NAME.dockerignore beside the Dockerfile; the context may be another folder
     ignore = output.parent / (f"{output.name}.dockerignore" if base else ".dockerignore")
     files = {output: plan.dockerfile, ignore: "\n".join([*(ONLY_BUNDLE if base else NO_SECRETS), *COMPILED, ""])}
-    if args.compose:
+    if args.compose or args.devcontainer:
         files[output.parent / "compose.yaml"] = compose(plan, output)
     if args.devcontainer:
-        files[output.parent / ".devcontainer" / "devcontainer.json"] = devcontainer(plan, output)
+        files[output.parent / ".devcontainer" / "devcontainer.json"] = DEVCONTAINER
     write(files, args.force)
     trl, tested = plan.pins.get("trl[vllm]"), make_plan("base", "", False).pins["trl"]
     if trl not in (None, tested):

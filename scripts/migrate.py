@@ -32,16 +32,16 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #       804-896  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
 #      899-1114  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #     1117-1214  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1217-1446  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1449-2062  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2065-2846  edits          Edits of a text by offset, and the table row that explains each
-#     2849-3137  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     3140-3663  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3666-3819  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
-#     3822-4258  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     4261-4634  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4637-4801  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4804-5126  command        The command line: input, the version it was written for, output, messages
+#     1217-1421  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1424-2036  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2039-2797  edits          Edits of a text by offset, and the table row that explains each
+#     2800-3088  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     3091-3614  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3617-3770  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
+#     3773-4209  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     4212-4585  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4588-4745  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4748-5061  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -1360,43 +1360,18 @@ TRL_NAMES = """\
 "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init", "callbacks", "optimizers",
 "preprocess_logits_for_metrics", "peft_config", "compute_metrics"]},
 "modules":{"trl.chat_template_utils":["ProcessingClassT", "add_response_schema", "clone_chat_template",
-"cohere2_chat_template", "cohere2_training_chat_template", "cohere_chat_template", "cohere_training_chat_template",
-"deepseek_r1_distill_chat_template", "deepseek_r1_distill_template", "deepseek_r1_distill_training_chat_template",
-"deepseekv3_chat_template", "deepseekv3_training_chat_template", "diffusion_gemma_chat_template",
-"diffusion_gemma_training_chat_template", "gemma3_chat_template", "gemma3_training_chat_template",
-"gemma4_chat_template", "gemma4_template", "gemma4_v2_chat_template", "gemma4_v3_chat_template",
-"gemma4_v4_chat_template", "gemma4_v5_chat_template", "gemma_chat_template", "gemma_training_chat_template",
-"get_training_chat_template", "glm4moe_chat_template", "glm4moe_schema", "glm4moe_template",
-"glm4moe_training_chat_template", "gptoss_chat_template", "gptoss_schema", "gptoss_template",
-"gptoss_training_chat_template", "has_generation_markers", "idefics3_chat_template", "idefics3_training_chat_template",
-"is_chat_template_prefix_preserving", "is_chat_template_stop_token_trained", "lfm2_2_5_chat_template",
-"lfm2_2_5_template", "lfm2_2_5_v2_chat_template", "lfm2_2_5_vl_chat_template", "lfm2_chat_template",
-"lfm2_training_chat_template", "lfm2_v2_chat_template", "lfm2_v2_training_chat_template", "llama3_1_chat_template",
-"llama3_2_chat_template", "llama3_chat_template", "llama3_schema", "llama3_template", "llama3_training_chat_template",
-"llava_next_chat_template", "llava_next_training_chat_template", "muse_glimmer_chat_template",
-"muse_glimmer_training_chat_template", "nemotron_3_5_lightning_chat_template",
-"nemotron_3_5_lightning_training_chat_template", "nemotron_3_nano_chat_template",
-"nemotron_3_nano_training_chat_template", "nemotron_3_super_chat_template", "nemotron_3_super_training_chat_template",
-"nemotron_3_template", "nemotron_3_ultra_chat_template", "nemotron_3_ultra_training_chat_template", "parse_response",
-"phi3_5_chat_template", "phi3_5_training_chat_template", "phi3_chat_template", "phi3_training_chat_template",
-"qwen2_5_chat_template", "qwen2_5_training_chat_template", "qwen2_5_vl_chat_template",
-"qwen2_5_vl_training_chat_template", "qwen3_5_nothink_chat_template", "qwen3_5_nothink_training_chat_template",
-"qwen3_5_schema", "qwen3_5_template", "qwen3_5_think_chat_template", "qwen3_5_think_training_chat_template",
-"qwen3_6_chat_template", "qwen3_6_training_chat_template", "qwen3_8_chat_template", "qwen3_8_training_chat_template",
-"qwen3_chat_template", "qwen3_instruct_2507_chat_template", "qwen3_instruct_2507_training_chat_template",
-"qwen3_schema", "qwen3_template", "qwen3_training_chat_template", "qwen3_vl_chat_template",
-"qwen3_vl_training_chat_template", "smolvlm_chat_template", "smolvlm_training_chat_template", "supports_tool_calling"],
-"trl.data_utils":["DatasetType", "IterableDatasetType", "apply_chat_template", "common_prefix_length", "extract_prompt",
-"get_dataset_column_names", "is_conversational", "is_conversational_from_value", "maybe_apply_chat_template",
-"maybe_convert_to_chatml", "maybe_extract_prompt", "maybe_unpair_preference_dataset", "pack_dataset",
-"prepare_multimodal_messages", "unpair_preference_dataset"], "trl.distributed":["DistributedBackend"],
-"trl.extras.profiling":["ProfilingContext", "profiling_context", "profiling_decorator"],
-"trl.import_utils":["LIGER_KERNEL_MIN_VERSION", "PACKAGE_DISTRIBUTION_MAPPING", "TRLExperimentalWarning",
-"is_aiohttp_available", "is_deepspeed_available", "is_harbor_available", "is_jmespath_available",
-"is_liger_kernel_available", "is_math_verify_available", "is_mergekit_available", "is_openreward_available",
-"is_requests_available", "is_unsloth_available", "is_vllm_available", "is_weave_available",
-"suppress_experimental_warning", "suppress_warning"], "trl.models.activation_offloading":["DTensor", "NoOpManager",
-"OffloadActivations", "get_act_offloading_ctx_manager"],
+"get_training_chat_template", "has_generation_markers", "is_chat_template_prefix_preserving",
+"is_chat_template_stop_token_trained", "parse_response", "supports_tool_calling"], "trl.data_utils":["DatasetType",
+"IterableDatasetType", "apply_chat_template", "common_prefix_length", "extract_prompt", "get_dataset_column_names",
+"is_conversational", "is_conversational_from_value", "maybe_apply_chat_template", "maybe_convert_to_chatml",
+"maybe_extract_prompt", "maybe_unpair_preference_dataset", "pack_dataset", "prepare_multimodal_messages",
+"unpair_preference_dataset"], "trl.distributed":["DistributedBackend"], "trl.extras.profiling":["ProfilingContext",
+"profiling_context", "profiling_decorator"], "trl.import_utils":["LIGER_KERNEL_MIN_VERSION",
+"PACKAGE_DISTRIBUTION_MAPPING", "TRLExperimentalWarning", "is_aiohttp_available", "is_deepspeed_available",
+"is_harbor_available", "is_jmespath_available", "is_liger_kernel_available", "is_math_verify_available",
+"is_mergekit_available", "is_openreward_available", "is_requests_available", "is_unsloth_available",
+"is_vllm_available", "is_weave_available", "suppress_experimental_warning", "suppress_warning"],
+"trl.models.activation_offloading":["DTensor", "NoOpManager", "OffloadActivations", "get_act_offloading_ctx_manager"],
 "trl.models.selective_activation_checkpointing":["enable_selective_activation_checkpointing"],
 "trl.models.utils":["add_hooks", "create_reference_model", "disable_gradient_checkpointing", "get_all_parameters",
 "iter_params", "prepare_deepspeed", "prepare_fsdp", "remove_hooks", "unwrap_model_for_generation"],
@@ -1451,28 +1426,24 @@ def trl_defaults(config: str) -> dict:
 TRL_CHANGES = """\
 {"versions":["0.9", "0.10", "0.11", "0.12", "0.13", "0.14", "0.15", "0.16", "0.17", "0.18", "0.19", "0.20", "0.21",
 "0.22", "0.23", "0.24", "0.25", "0.26", "0.27", "0.28", "0.29", "1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7",
-"1.8", "1.9", "1.10", "1.11", "1.12", "1.13", "1.14", "1.15", "1.16"], "transformers":{"0.9":["4.31", "4.41"],
-"0.10":["4.31", "4.44"], "0.11":["4.40", "4.45"], "0.12":["4.31", "4.46"], "0.13":["4.46", "4.46"], "0.14":["4.46",
-"4.47"], "0.15":["4.46", "4.49"], "0.16":["4.46", "4.50"], "0.17":["4.46", "4.51"], "0.18":["4.50", "4.52"],
-"0.19":["4.51", "4.52"], "0.20":["4.53", "4.53"], "0.21":["4.55", "4.55"], "0.22":["4.55", "4.55"], "0.23":["4.56",
-"4.56"], "0.24":["4.56", "4.56"], "0.25":["4.56", "4.56"], "0.26":["4.56", "4.56"], "0.27":["4.56", "5.0"],
-"0.28":["4.56", "5.1"], "0.29":["4.56", "5.3"], "1.0":["4.56", "5.4"], "1.1":["4.56", "5.4"], "1.2":["4.56", "5.5"],
-"1.3":["4.56", "5.6"], "1.4":["4.56", "5.7"], "1.5":["4.56", "5.9"], "1.6":["4.56", "5.11"], "1.7":["4.56", "5.12"],
-"1.8":["4.56", "5.12"], "1.9":["4.56", "5.14"], "1.10":["4.56", "5.14"], "1.11":["4.56", "5.16"], "1.12":["4.56",
-"5.16"], "1.13":["4.56", "5.17"], "1.14":["4.56", "5.19"], "1.15":["4.56", "5.19"], "1.16":["4.56", "5.19"]},
-"exports":["BEMACallback", "DPOConfig", "DPOTrainer", "DatasetMixtureConfig", "DistillationConfig",
-"DistillationTrainer", "GRPOConfig", "GRPOTrainer", "KTOConfig", "KTOTrainer", "LogCompletionsCallback", "ModelConfig",
-"RLOOConfig", "RLOOTrainer", "RewardConfig", "RewardTrainer", "RichProgressCallback", "SFTConfig", "SFTTrainer",
-"ScriptArguments", "SyncRefModelCallback", "TrlParser", "WeaveCallback", "add_response_schema", "apply_chat_template",
-"chat_template_utils", "clone_chat_template", "create_reference_model", "data_utils", "extract_prompt", "get_dataset",
-"get_peft_config", "get_quantization_config", "get_training_chat_template", "init_zero_verbose", "is_conversational",
-"is_conversational_from_value", "maybe_apply_chat_template", "maybe_convert_to_chatml", "maybe_extract_prompt",
-"maybe_unpair_preference_dataset", "models", "pack_dataset", "prepare_multimodal_messages", "scripts",
-"supports_tool_calling", "trainer", "trl", "unknown", "unpair_preference_dataset"],
-"modules":{"AutoModelForCausalLMWithValueHead":{"0.9":"trl", "0.29":"trl.experimental.ppo", "1.13":{"gone":""}},
-"CPOConfig":{"0.9":"trl", "0.29":"trl.experimental.cpo"}, "CPOTrainer":{"0.9":"trl", "0.29":"trl.experimental.cpo"},
-"DataCollatorForCompletionOnlyLM":{"0.9":"trl", "0.20":{"gone":""}},
-"DistillationConfig":{"1.1":"trl.experimental.distillation", "1.10":"trl"},
+"1.8", "1.9", "1.10", "1.11", "1.12", "1.13", "1.14", "1.15", "1.16"], "transformers":{"0.9":"4.41", "0.10":"4.44",
+"0.11":"4.45", "0.12":"4.46", "0.13":"4.46", "0.14":"4.47", "0.15":"4.49", "0.16":"4.50", "0.17":"4.51", "0.18":"4.52",
+"0.19":"4.52", "0.20":"4.53", "0.21":"4.55", "0.22":"4.55", "0.23":"4.56", "0.24":"4.56", "0.25":"4.56", "0.26":"4.56",
+"0.27":"5.0", "0.28":"5.1", "0.29":"5.3", "1.0":"5.4", "1.1":"5.4", "1.2":"5.5", "1.3":"5.6", "1.4":"5.7", "1.5":"5.9",
+"1.6":"5.11", "1.7":"5.12", "1.8":"5.12", "1.9":"5.14", "1.10":"5.14", "1.11":"5.16", "1.12":"5.16", "1.13":"5.17",
+"1.14":"5.19", "1.15":"5.19", "1.16":"5.19"}, "exports":["BEMACallback", "DPOConfig", "DPOTrainer",
+"DatasetMixtureConfig", "DistillationConfig", "DistillationTrainer", "GRPOConfig", "GRPOTrainer", "KTOConfig",
+"KTOTrainer", "LogCompletionsCallback", "ModelConfig", "RLOOConfig", "RLOOTrainer", "RewardConfig", "RewardTrainer",
+"RichProgressCallback", "SFTConfig", "SFTTrainer", "ScriptArguments", "SyncRefModelCallback", "TrlParser",
+"WeaveCallback", "add_response_schema", "apply_chat_template", "chat_template_utils", "clone_chat_template",
+"create_reference_model", "data_utils", "extract_prompt", "get_dataset", "get_peft_config", "get_quantization_config",
+"get_training_chat_template", "init_zero_verbose", "is_conversational", "is_conversational_from_value",
+"maybe_apply_chat_template", "maybe_convert_to_chatml", "maybe_extract_prompt", "maybe_unpair_preference_dataset",
+"models", "pack_dataset", "prepare_multimodal_messages", "scripts", "supports_tool_calling", "trainer", "trl",
+"unknown", "unpair_preference_dataset"], "modules":{"AutoModelForCausalLMWithValueHead":{"0.9":"trl",
+"0.29":"trl.experimental.ppo", "1.13":{"gone":""}}, "CPOConfig":{"0.9":"trl", "0.29":"trl.experimental.cpo"},
+"CPOTrainer":{"0.9":"trl", "0.29":"trl.experimental.cpo"}, "DataCollatorForCompletionOnlyLM":{"0.9":"trl",
+"0.20":{"gone":""}}, "DistillationConfig":{"1.1":"trl.experimental.distillation", "1.10":"trl"},
 "DistillationTrainer":{"1.1":"trl.experimental.distillation", "1.10":"trl"}, "GKDConfig":{"0.11":"trl",
 "0.29":"trl.experimental.gkd"}, "GKDTrainer":{"0.11":"trl", "0.29":"trl.experimental.gkd"}, "GRPOConfig":{"0.14":"trl"},
 "GRPOTrainer":{"0.14":"trl"}, "ORPOConfig":{"0.9":"trl", "0.29":"trl.experimental.orpo"}, "ORPOTrainer":{"0.9":"trl",
@@ -1910,69 +1881,72 @@ VERL_CHANGES = """\
 # Written by hand: settings and defaults that do not affect a run, and replacements for names that are gone.
 NAMES_TEXT = r"""{
 "places": {"GRPOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"],
-"RLOOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"], "SFTTrainer":
-["model", "args", "data_collator", "train_dataset", "eval_dataset"], "DPOTrainer": ["model", "ref_model", "args",
-"data_collator", "train_dataset", "eval_dataset"], "KTOTrainer": ["model", "ref_model", "args"], "OnlineDPOTrainer":
-["model", "ref_model", "reward_funcs"], "DistillationTrainer": ["model", "teacher_model", "args"], "RewardTrainer":
-["model", "args", "data_collator", "train_dataset", "eval_dataset"]}, "lossless": ["base_model_attribute_name",
-"chars_per_token", "dataset_batch_size", "dataset_num_proc", "exp_name", "fp16_backend", "fp16_opt_level",
-"fsdp_min_num_params", "generate_during_eval", "half_precision_backend", "include_inputs_for_metrics",
-"include_tokens_per_second", "infinite", "is_encoder_decoder", "jit_mode_eval", "label_pad_token_id", "local_rank",
-"logging_dir", "mp_parameters", "num_of_sequences", "overwrite_output_dir",
+"RLOOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"],
+"SFTTrainer": ["model", "args", "data_collator", "train_dataset", "eval_dataset"], "DPOTrainer": ["model", "ref_model",
+"args", "data_collator", "train_dataset", "eval_dataset"], "KTOTrainer": ["model", "ref_model", "args"],
+"OnlineDPOTrainer": ["model", "ref_model", "reward_funcs"], "DistillationTrainer": ["model", "teacher_model", "args"],
+"RewardTrainer": ["model", "args", "data_collator", "train_dataset", "eval_dataset"]},
+"lossless": ["base_model_attribute_name", "chars_per_token", "dataset_batch_size", "dataset_num_proc", "exp_name",
+"fp16_backend", "fp16_opt_level", "fsdp_min_num_params", "generate_during_eval", "half_precision_backend",
+"include_inputs_for_metrics", "include_tokens_per_second", "infinite", "is_encoder_decoder", "jit_mode_eval",
+"label_pad_token_id", "local_rank", "logging_dir", "mp_parameters", "num_of_sequences", "overwrite_output_dir",
 "padding_value", "past_index", "push_to_hub_organization", "ray_scope", "save_safetensors", "sharded_ddp",
 "tpu_metrics_debug", "tpu_num_cores", "use_ipex", "use_legacy_prediction_loop", "use_logits_to_keep", "use_mps_device",
 "use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching", "wandb_entity", "wandb_project",
-"wandb_run_group"], "same_values": {"lmbda": 1.0, "num_generations": 1, "vllm_sync_frequency": 1}, "beside_the_run":
-["dataloader_prefetch_factor", "f_alpha_divergence_coef", "f_divergence_type", "fsdp", "hub_private_repo",
-"include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "remove_unused_columns",
- "report_to",
-"router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization", "vllm_server_timeout"], "gone_arguments":
-{"adafactor": "optim=\"adafactor\"", "judge": "a reward function that asks the judge", "model_init": "model=",
-"teacher_model_server_url": "trl.experimental.server_distillation",
-"use_teacher_server": "trl.experimental.server_distillation"}, "gone_names":
-{"DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
-"setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig", "AutoModelForCausalLMWithValueHead":
-"scripts/ppo_train.py, which has its own value head", "ConstantLengthDataset":
-"packing=True with packing_strategy='wrapped'", "DPODataCollatorWithPadding": "leaving data_collator out",
+"wandb_run_group"],
+"same_values": {"lmbda": 1.0, "num_generations": 1, "vllm_sync_frequency": 1},
+"beside_the_run": ["dataloader_prefetch_factor", "f_alpha_divergence_coef", "f_divergence_type", "fsdp",
+"hub_private_repo", "include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of",
+"remove_unused_columns", "report_to", "router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization",
+"vllm_server_timeout"],
+"gone_arguments": {"adafactor": "optim=\"adafactor\"", "judge": "a reward function that asks the judge",
+"model_init": "model=", "teacher_model_server_url": "trl.experimental.server_distillation",
+"use_teacher_server": "trl.experimental.server_distillation"},
+"gone_names": {
+"DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
+"setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
+"AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
+"ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
+"DPODataCollatorWithPadding": "leaving data_collator out",
 "RewardDataCollatorWithPadding": "leaving data_collator out", "BestOfNSampler": "generate with num_return_sequences",
 "LengthSampler": "random.randint", "FDivergenceType": "the text of its member, such as \"js_divergence\"",
-"MergeModelCallback": "from trl.experimental.merge_model_callback import MergeModelCallback", "truncate_dataset":
-"from trl.experimental.utils import truncate_dataset",
-"PPOConfig": "scripts/ppo_train.py", "PPOv2Config": "scripts/ppo_train.py",
-"PPOTrainer": "scripts/ppo_train.py", "PPOv2Trainer": "scripts/ppo_train.py",
- "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
+"MergeModelCallback": "from trl.experimental.merge_model_callback import MergeModelCallback",
+"truncate_dataset": "from trl.experimental.utils import truncate_dataset", "PPOConfig": "scripts/ppo_train.py",
+"PPOv2Config": "scripts/ppo_train.py", "PPOTrainer": "scripts/ppo_train.py", "PPOv2Trainer": "scripts/ppo_train.py",
+"SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
 "AutoModelForVision2Seq": "AutoModelForImageTextToText", "AutoModelWithLMHead": "AutoModelForCausalLM",
 "AdamW": "torch.optim.AdamW", "TextDataset": "datasets.load_dataset(\"text\")",
 "get_kbit_device_map": "accelerate's PartialState().local_process_index"},
 "of_ppo": {"vf_coef": 0.1, "cliprange": 0.2, "cliprange_value": 0.2, "lam": 0.95, "gamma": 1.0},
-"carried": {"lr": ["learning_rate"],
-"kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"], "minibatches":
-["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"], "vf_coef": ["vf_coef"], "gamma":
-["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"], "temperature": ["temperature"], "seed":
-["seed"], "group_size": ["rloo_k"], "batch_size": ["batch_size",
-"per_device_train_batch_size * gradient_accumulation_steps * num_mini_batches"], "rows":
-["mini_batch_size * gradient_accumulation_steps"], "value_clip":
-["cliprange_value"], "missing_eos_penalty": ["missing_eos_penalty"], "whiten_rewards": ["whiten_rewards"]},
- "acts_unless": {"vllm_": ["use_vllm", [null, false]], "ref_model_": ["sync_ref_model", [null, false]],
+"carried": {"lr": ["learning_rate"], "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs",
+"ppo_epochs"], "minibatches": ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"],
+"vf_coef": ["vf_coef"], "gamma": ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"],
+"temperature": ["temperature"], "seed": ["seed"], "group_size": ["rloo_k"], "batch_size": ["batch_size",
+"per_device_train_batch_size * gradient_accumulation_steps * num_mini_batches"],
+"rows": ["mini_batch_size * gradient_accumulation_steps"], "value_clip": ["cliprange_value"],
+"missing_eos_penalty": ["missing_eos_penalty"], "whiten_rewards": ["whiten_rewards"]},
+"acts_unless": {"vllm_": ["use_vllm", [null, false]], "ref_model_": ["sync_ref_model", [null, false]],
 "packing_strategy": ["packing", [null, false]], "use_bias_correction_kl": ["beta", [0]], "bf16": ["fp16", [true]]},
- "signs": {"num_generations": "GRPOConfig",
-"max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig", "packing": "SFTConfig",
-"precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"}, "forms": {"torch_dtype": ["dtype", "{}"],
-"use_auth_token": ["token", "{}"], "use_flash_attention_2": ["attn_implementation",
-"\"flash_attention_2\" if {} else \"sdpa\""], "group_by_length": ["train_sampling_strategy",
-"\"group_by_length\" if {} else \"random\""]}, "per_job": {"actor_rollout_ref.actor.ppo_micro_batch_size":
-"actor_rollout_ref.actor", "actor_rollout_ref.ref.log_prob_micro_batch_size": "actor_rollout_ref.ref",
-"actor_rollout_ref.rollout.log_prob_micro_batch_size": "actor_rollout_ref.actor", "critic.ppo_micro_batch_size":
-"critic", "critic.forward_micro_batch_size": "critic"}, "not_written": ["actor_rollout_ref.actor.optim.min_lr_ratio",
-"actor_rollout_ref.actor.optim.warmup_style", "actor_rollout_ref.ref.fsdp_config.forward_only",
-"actor_rollout_ref.rollout.calculate_log_probs", "actor_rollout_ref.rollout.enforce_eager",
-"actor_rollout_ref.rollout.load_format", "actor_rollout_ref.rollout.max_num_seqs", "actor_rollout_ref.rollout.mode",
-"critic.optim.min_lr_ratio", "critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size",
-"trainer.resume_from_path"], "successors": {"fsdp_sft_trainer": "verl.trainer.sft_trainer, with its own keys",
+"signs": {"num_generations": "GRPOConfig", "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig",
+"packing": "SFTConfig", "precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"},
+"forms": {"torch_dtype": ["dtype", "{}"], "use_auth_token": ["token", "{}"],
+"use_flash_attention_2": ["attn_implementation", "\"flash_attention_2\" if {} else \"sdpa\""],
+"group_by_length": ["train_sampling_strategy", "\"group_by_length\" if {} else \"random\""]},
+"per_job": {"actor_rollout_ref.actor.ppo_micro_batch_size": "actor_rollout_ref.actor",
+"actor_rollout_ref.ref.log_prob_micro_batch_size": "actor_rollout_ref.ref",
+"actor_rollout_ref.rollout.log_prob_micro_batch_size": "actor_rollout_ref.actor",
+"critic.ppo_micro_batch_size": "critic", "critic.forward_micro_batch_size": "critic"},
+"not_written": ["actor_rollout_ref.actor.optim.min_lr_ratio", "actor_rollout_ref.actor.optim.warmup_style",
+"actor_rollout_ref.ref.fsdp_config.forward_only", "actor_rollout_ref.rollout.calculate_log_probs",
+"actor_rollout_ref.rollout.enforce_eager", "actor_rollout_ref.rollout.load_format",
+"actor_rollout_ref.rollout.max_num_seqs", "actor_rollout_ref.rollout.mode", "critic.optim.min_lr_ratio",
+"critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size", "trainer.resume_from_path"],
+"successors": {"fsdp_sft_trainer": "verl.trainer.sft_trainer, with its own keys",
 "main_generation": "verl.trainer.main_generation_server, with its own keys",
 "main_eval": "verl.trainer.main_eval of today, by hand",
 "main_dapo": "verl.trainer.main_ppo, which reads algorithm.filter_groups since 0.9",
-"main": "EasyR1's newest version, or verl.trainer.main_ppo with its own keys"}}
+"main": "EasyR1's newest version, or verl.trainer.main_ppo with its own keys"}
+}
 """
 NAMES = json.loads(NAMES_TEXT)
 BASE = "TrainingArguments"  # transformers' class, from which TRL's configs derive
@@ -2024,7 +1998,7 @@ def end_of(history: dict) -> dict:
 
 def transformers_of(version: str) -> str:
     """The newest transformers at the time of a TRL release; 99.0, above all, for the newest TRL."""
-    return "99.0" if version == newest("trl") else changes("trl")["transformers"][version][1]
+    return "99.0" if version == newest("trl") else changes("trl")["transformers"][version]
 
 
 def histories(config: str, name: str) -> tuple[dict, dict]:
@@ -2056,7 +2030,7 @@ def since_of(config: str, name: str, version: str) -> str:
     """The first version after this one that changed a setting."""
     in_config, in_base = histories(config, name)
     later = [since for since in in_config if numbers(since) > numbers(version)]
-    from_version = changes("trl")["transformers"][version][1]
+    from_version = changes("trl")["transformers"][version]
     later += [f"transformers {since}" for since in in_base if numbers(since) > numbers(from_version)]
     gone = gone_entry(config, name).get("since", newest("trl"))
     return later[0] if later else f"transformers {gone}" if in_base else gone
@@ -2064,45 +2038,44 @@ def since_of(config: str, name: str, version: str) -> str:
 
 # ------------------------------------------------------------------------------- edits (src/programs/migrate/edits.py)
 
-# {rule: a change that no signature shows}, from version `first` to below `before`, of TRL and transformers, and of verl
+# {rule: a change that no signature shows}, of runs from version `first` to below `before`, where it came unless `since`
+# says otherwise; of TRL and transformers, and of verl
 BY_HAND = r"""{
 "batch": {
-  "what": "GRPO's batch", "since": "0.15", "why": "batch sizes counted prompts, each with num_generations completions",
+  "what": "GRPO's batch", "why": "batch sizes counted prompts, each with num_generations completions",
   "otherwise": "counts completions", "as_before": "per_device_train_batch_size = prompts * num_generations",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335", "configs": ["GRPOConfig"], "before": "0.15",
   "set": {"per_device_train_batch_size": "{per_device_train_batch_size} * {num_generations}"}},
 "eval_batch": {
-  "since": "0.15", "why": "batch sizes counted prompts, each with num_generations completions",
-  "otherwise": "counts completions", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335", "configs": ["GRPOConfig"],
-  "before": "0.15", "when": ["eval_strategy"],
-  "set": {"per_device_eval_batch_size": "{per_device_eval_batch_size} * {num_generations}"}},
+  "why": "batch sizes counted prompts, each with num_generations completions", "otherwise": "counts completions",
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:335", "configs": ["GRPOConfig"], "before": "0.15",
+  "when": ["eval_strategy"], "set": {"per_device_eval_batch_size": "{per_device_eval_batch_size} * {num_generations}"}},
 "temperature": {
-  "what": "temperature in the loss", "since": "0.16",
+  "what": "temperature in the loss",
   "why": "it sampled at the temperature; the loss's log-probs were not divided by it",
   "otherwise": "log-probs divided by it", "as_before": "temperature=1.0, generation_kwargs={\"temperature\": …}",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:438, and 0.15", "configs": ["GRPOConfig"], "before": "0.16",
   "is_not": {"temperature": [1]},
   "set": {"temperature": "1.0", "generation_kwargs": "{{\"temperature\": {temperature}}}"}},
 "top_k": {
-  "what": "top-k if unset", "since": "0.16", "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset",
+  "what": "top-k if unset", "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset",
   "otherwise": "all tokens", "as_before": "top_k=50", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:331",
   "configs": ["GRPOConfig"], "before": "0.16", "is_not": {"use_vllm": [true]},
   "set": {"top_k": "0 if {use_vllm} else 50"}},
 "top_k_online": {
-  "what": "OnlineDPO's top-k", "since": "0.23", "why": "it sampled from 50 tokens", "otherwise": "all tokens",
-  "as_before": "top_k=50", "source": "TRL 0.17.0 trl/trainer/online_dpo_trainer.py:284", "configs": ["OnlineDPOConfig"],
-  "first": "0.14", "before": "0.23", "unless": "top_k", "set": {"top_k": "50"}},
+  "what": "OnlineDPO's top-k", "why": "it sampled from 50 tokens", "otherwise": "all tokens", "as_before": "top_k=50",
+  "source": "TRL 0.17.0 trl/trainer/online_dpo_trainer.py:284", "configs": ["OnlineDPOConfig"], "first": "0.14",
+  "before": "0.23", "unless": "top_k", "set": {"top_k": "50"}},
 "top_k_unset": {
-  "since": "0.27", "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset",
-  "otherwise": "all tokens", "source": "TRL 0.23.1 trl/trainer/online_dpo_trainer.py:563",
-  "configs": ["OnlineDPOConfig"], "first": "0.23", "before": "0.27", "unless": "top_k", "is_not": {"use_vllm": [true]},
-  "set": {"top_k": "0 if {use_vllm} else 50"}},
+  "why": "transformers, not vLLM, sampled from 50 tokens if top_k was unset", "otherwise": "all tokens",
+  "source": "TRL 0.23.1 trl/trainer/online_dpo_trainer.py:563", "configs": ["OnlineDPOConfig"], "first": "0.23",
+  "before": "0.27", "unless": "top_k", "is_not": {"use_vllm": [true]}, "set": {"top_k": "0 if {use_vllm} else 50"}},
 "server": {
   "why": "the server: `vllm serve MODEL --logprobs-mode processed_logprobs` (references/grpo_trl.md)",
   "configs": ["GRPOConfig"], "first": "0.16", "before": "99", "when": ["use_vllm"],
   "is": {"vllm_mode": ["server", null]}},
 "top_k_none": {
-  "since": "0.27", "why": "None was all tokens", "otherwise": "that of the model's generation config",
+  "why": "None was all tokens", "otherwise": "that of the model's generation config",
   "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273", "configs": ["GRPOConfig", "RLOOConfig"], "first": "0.16",
   "before": "0.27", "given": "top_k", "is": {"top_k": [null]}, "set": {"top_k": "0"}},
 "mean_of_completions": {
@@ -2110,51 +2083,51 @@ BY_HAND = r"""{
   "otherwise": "dapo", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15", "configs": ["GRPOConfig"],
   "before": "0.16", "set": {"loss_type": "\"grpo\""}},
 "mean_of_tokens": {
-  "what": "the mean of GRPO's loss", "since": "0.17", "why": "the loss was the mean over the tokens of the micro-batch",
+  "what": "the mean of GRPO's loss", "why": "the loss was the mean over the tokens of the micro-batch",
   "otherwise": "dapo", "source": "TRL 0.16.1 trl/trainer/grpo_trainer.py:932", "configs": ["GRPOConfig"],
   "first": "0.16", "before": "0.17", "set": {"loss_type": "\"bnpo\""}},
 "kl": {
   "what": "the KL's form", "since": "1.10", "why": "the KL was k3 alone", "otherwise": "k3 times the importance ratio",
-  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454", "configs": ["GRPOConfig"], "before": "0.26", "when": ["beta"],
-  "set": {"use_bias_correction_kl": "False"}},
+  "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:454", "configs": ["GRPOConfig"], "before": "0.26",
+  "when": ["beta"], "set": {"use_bias_correction_kl": "False"}},
 "vllm_correction": {
-  "what": "samples of vLLM", "since": "0.23", "why": "samples of vLLM were trained on as if the trainer had drawn them",
+  "what": "samples of vLLM", "why": "samples of vLLM were trained on as if the trainer had drawn them",
   "otherwise": "weights of sequences outside the bound are 0",
   "source": "TRL 0.22.2 trl/trainer/grpo_trainer.py, which has no such setting", "configs": ["GRPOConfig"],
   "before": "0.23", "when": ["use_vllm"], "set": {"vllm_importance_sampling_correction": "False"}},
 "vllm_correction_mode": {
-  "since": "0.26", "why": "weights were bounded token by token", "otherwise": "sequence_mask",
-  "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541", "configs": ["GRPOConfig"], "first": "0.23", "before": "0.26",
-  "when": ["use_vllm"], "set": {"vllm_importance_sampling_mode": "\"token_truncate\""}},
+  "why": "weights were bounded token by token", "otherwise": "sequence_mask",
+  "source": "TRL 0.25.1 trl/trainer/grpo_trainer.py:1541", "configs": ["GRPOConfig"], "first": "0.23",
+  "before": "0.26", "when": ["use_vllm"], "set": {"vllm_importance_sampling_mode": "\"token_truncate\""}},
 "vllm_server": {
-  "since": "0.18", "why": "vLLM was a server", "otherwise": "colocate",
-  "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627", "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18",
-  "when": ["use_vllm"], "set": {"vllm_mode": "\"server\""}},
+  "why": "vLLM was a server", "otherwise": "colocate", "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:627",
+  "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "when": ["use_vllm"],
+  "set": {"vllm_mode": "\"server\""}},
 "padding": {
-  "what": "padding in the loss", "since": "0.15",
+  "what": "padding in the loss",
   "why": "the loss's forward pass did not mask left pads: the same only if a batch's prompts have one length",
   "otherwise": "masked", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432", "configs": ["GRPOConfig"],
   "before": "0.15", "same_if": "a batch's prompts have one length"},
 "shuffled": {
-  "what": "GRPO's micro-batches", "since": "0.18",
+  "what": "GRPO's micro-batches",
   "why": "a micro-batch held whole groups; now a step's completions are shuffled, which changes bnpo's mean",
   "otherwise": "shuffled", "source": "TRL 0.18.0 trl/trainer/grpo_trainer.py:973; 0.17.0 has no shuffle",
   "configs": ["GRPOConfig"], "first": "0.16", "before": "0.18", "is": {"loss_type": ["bnpo", null]},
   "method": "InOrder"},
 "spread": {
-  "what": "GRPO's metric `reward_std`", "since": "0.27",
+  "what": "GRPO's metric `reward_std`",
   "why": "the metric reward_std was the mean of the groups' deviations; now it is the deviation of all rewards",
   "otherwise": "the deviation of all rewards",
   "source": "TRL 0.27.0 trl/trainer/grpo_trainer.py:2078; 0.26.0: line 1975", "configs": ["GRPOConfig"],
   "before": "0.27", "is": {"scale_rewards": ["group", "none", true, false, null]}, "method": "Spread"},
 "spread_of_rloo": {
-  "what": "RLOO's metrics `reward` and `reward_std`", "since": "0.27",
+  "what": "RLOO's metrics `reward` and `reward_std`",
   "why": "the metrics reward and reward_std included the KL term; reward_std was the groups' mean deviation",
   "otherwise": "without the KL term, the deviation of all rewards",
   "source": "TRL 0.26.2 trl/trainer/rloo_trainer.py:1450; 0.27.2: line 1514", "configs": ["RLOOConfig"],
   "before": "0.27"},
 "window": {
-  "what": "GRPO's divisor where `steps_per_generation` is not `gradient_accumulation_steps`", "since": "1.9",
+  "what": "GRPO's divisor where `steps_per_generation` is not `gradient_accumulation_steps`",
   "why": "dapo, cispo and vespo divided the loss by the tokens of all steps_per_generation micro-batches",
   "otherwise": "by those of gradient_accumulation_steps micro-batches",
   "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 3140", "configs": ["GRPOConfig"], "first": "0.20",
@@ -2162,27 +2135,28 @@ BY_HAND = r"""{
   "is": {"loss_type": ["dapo", "cispo", "vespo"]}, "is_not": {"steps_per_generation": ["gradient_accumulation_steps"]},
   "same_if": "steps_per_generation is gradient_accumulation_steps"},
 "truncated": {
-  "what": "GRPO's divisor with `mask_truncated_completions`", "since": "1.9",
+  "what": "GRPO's divisor with `mask_truncated_completions`",
   "why": "dapo, cispo and vespo divided the loss by the tokens of truncated completions, too",
-  "otherwise": "by those that are trained on", "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 2427",
-  "configs": ["GRPOConfig"], "first": "0.20", "before": "1.9", "when": ["mask_truncated_completions"],
-  "is": {"loss_type": ["dapo", "cispo", "vespo"]}, "same_if": "no completion is truncated"},
+  "otherwise": "by those that are trained on",
+  "source": "TRL 1.8.0 trl/trainer/grpo_trainer.py:3006; 1.9.2: line 2427", "configs": ["GRPOConfig"], "first": "0.20",
+  "before": "1.9", "when": ["mask_truncated_completions"], "is": {"loss_type": ["dapo", "cispo", "vespo"]},
+  "same_if": "no completion is truncated"},
 "unscored": {
-  "what": "completions without any reward", "since": "1.6",
+  "what": "completions without any reward",
   "why": "a completion for which every reward is None counted as 0; it is now left out of its group",
   "otherwise": "left out of the group", "source": "TRL 1.5.1 trl/trainer/grpo_trainer.py:2144; 1.6.0: line 2171",
   "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.6",
   "text": "append\\(None\\)|return None|None (for|if)\\b|else None|[=\\[] ?None\\]|\\] = None",
   "same_if": "each completion has a reward"},
 "end_tokens": {
-  "what": "the end of GRPO's completions", "since": "1.15",
+  "what": "the end of GRPO's completions",
   "why": "the tokenizer's end token alone ended a completion; now every generation_config.eos_token_id does",
   "otherwise": "the first of several end tokens",
   "source": "TRL 1.15.0 trl/trainer/grpo_trainer.py:398; 1.14.0 reads the tokenizer's",
   "configs": ["GRPOConfig", "RLOOConfig"], "first": "0.16", "before": "1.15", "same_if": "the model has one end token",
   "method": "EndToken"},
 "end_pads": {
-  "since": "0.16", "why": "each end token ended a completion, but behind others than the tokenizer's the loss saw pads",
+  "why": "each end token ended a completion, but behind others than the tokenizer's the loss saw pads",
   "otherwise": "no pads", "source": "TRL 0.15.2 trl/trainer/grpo_trainer.py:427 and 574", "configs": ["GRPOConfig"],
   "before": "0.16", "same_if": "the model has one end token"},
 "one_device": {
@@ -2200,7 +2174,7 @@ BY_HAND = r"""{
     "ORPOConfig", "CPOConfig"],
   "before": "0.27", "unless": "report_to", "set": {"report_to": "\"all\""}},
 "reference": {
-  "what": "the reference", "since": "0.18",
+  "what": "the reference",
   "why": "where the model was an object, the reference was a copy of it: another one if it changed after loading",
   "otherwise": "loaded from the model's path", "source": "TRL 0.17.0 trl/trainer/grpo_trainer.py:430",
   "configs": ["GRPOConfig"], "before": "0.18", "when": ["beta"], "model": "object"},
@@ -2217,38 +2191,39 @@ BY_HAND = r"""{
   "why": "in a row longer than max_length, the prompt was cut to max_prompt_length (128), then the answers",
   "otherwise": "the whole row is cut at max_length", "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:208"},
 "smoothing": {
-  "what": "`label_smoothing` of DPO's sigmoid", "since": "0.29",
+  "what": "`label_smoothing` of DPO's sigmoid",
   "why": "sigmoid smoothed its labels (conservative DPO); now robust, exo_pair and aot alone read label_smoothing",
   "otherwise": "ignored", "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1152; 0.29.1 has -logsigmoid alone",
   "configs": ["DPOConfig"], "before": "0.29", "when": ["label_smoothing"], "is": {"loss_type": ["sigmoid"]},
   "shown": "label_smoothing", "nearest": "loss_type=\"robust\", or a subclass with its own loss"},
 "running_mean": {
-  "what": "DPO's bco_pair", "since": "0.29", "why": "bco_pair subtracted the running mean of the rewards",
+  "what": "DPO's bco_pair", "why": "bco_pair subtracted the running mean of the rewards",
   "otherwise": "subtracts nothing", "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1181; 0.29.1 has no running mean",
   "configs": ["DPOConfig"], "before": "0.29", "is": {"loss_type": ["bco_pair"]}, "shown": "loss_type=\"bco_pair\"",
   "nearest": "as it is, without the mean"},
 "exo_smoothing": {
-  "since": "0.29", "why": "exo_pair took 0.001 where label_smoothing was 0", "otherwise": "ValueError",
+  "why": "exo_pair took 0.001 where label_smoothing was 0", "otherwise": "ValueError",
   "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1169", "configs": ["DPOConfig"], "before": "0.29",
   "is": {"loss_type": ["exo_pair"], "label_smoothing": [0]}, "set": {"label_smoothing": "1e-3"}},
 "alpha": {
   "what": "`f_alpha_divergence_coef`", "since": "0.29", "why": "the coefficient a had the exponent -a; now a - 1",
   "otherwise": "another divergence", "as_before": "1 - f_alpha_divergence_coef",
-  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1128; 1.16.0: line 1369", "configs": ["DPOConfig"], "before": "0.28",
-  "is": {"f_divergence_type": ["alpha_divergence"]},
+  "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:1128; 1.16.0: line 1369", "configs": ["DPOConfig"],
+  "before": "0.28", "is": {"f_divergence_type": ["alpha_divergence"]},
   "set": {"f_alpha_divergence_coef": "1 - {f_alpha_divergence_coef}"}},
 "divergence_member": {
-  "since": "0.24", "why": "a member of FDivergenceType never equalled the text it was compared with, so reverse KL ran",
+  "why": "a member of FDivergenceType never equalled the text it was compared with, so reverse KL ran",
   "otherwise": "ImportError", "source": "TRL 0.23.1 trl/trainer/dpo_trainer.py:1049; 0.24.0: line 1076",
   "configs": ["DPOConfig"], "before": "0.24", "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"]},
   "member": true, "set": {"f_divergence_type": "\"reverse_kl\""}},
 "divergence_text": {
-  "since": "0.29", "why": "0.28 compared it with a member of FDivergenceType, which never matched, so reverse KL ran",
+  "why": "0.28 compared it with a member of FDivergenceType, which never matched, so reverse KL ran",
   "otherwise": "that divergence", "source": "TRL 0.28.0 trl/trainer/dpo_config.py:748, dpo_trainer.py:1118",
   "configs": ["DPOConfig"], "first": "0.28", "before": "0.29",
   "is": {"f_divergence_type": ["alpha_divergence", "js_divergence"]}, "set": {"f_divergence_type": "\"reverse_kl\""}},
 "divergence_losses": {
-  "since": "0.29", "why": "every loss took f_divergence_type; bco_pair, nca_pair, sppo_hard, aot and apo now refuse it",
+  "since": "0.29",
+  "why": "every loss took f_divergence_type; bco_pair, nca_pair, sppo_hard, aot and apo now refuse it",
   "source": "TRL 0.27.2 trl/trainer/dpo_trainer.py:1064; 1.16.0: line 810", "configs": ["DPOConfig"], "before": "0.28",
   "member": false,
   "is": {
@@ -2262,58 +2237,57 @@ BY_HAND = r"""{
   "configs": ["SFTConfig"], "before": "0.12", "is_not": {"gradient_accumulation_steps": [1]},
   "same_if": "gradient_accumulation_steps is 1"},
 "kept_start": {
-  "since": "0.14", "why": "truncation_mode was not read: rows longer than max_length kept their start",
+  "why": "truncation_mode was not read: rows longer than max_length kept their start",
   "otherwise": "its end by keep_end", "source": "TRL 0.12.2 trl/trainer/dpo_trainer.py:1255", "configs": ["DPOConfig"],
   "first": "0.12", "before": "0.14", "when": ["max_length"], "set": {"truncation_mode": "\"keep_start\""}},
 "tokens_of_devices": {
-  "since": "0.12", "why": "each GPU averaged over its own tokens", "otherwise": "the mean over the tokens of all GPUs",
-  "source": "transformers 4.45, whose TrainingArguments has no average_tokens_across_devices", "configs": ["SFTConfig"],
-  "before": "0.12", "set": {"average_tokens_across_devices": "False"}},
+  "why": "each GPU averaged over its own tokens", "otherwise": "the mean over the tokens of all GPUs",
+  "source": "transformers 4.45, whose TrainingArguments has no average_tokens_across_devices",
+  "configs": ["SFTConfig"], "before": "0.12", "set": {"average_tokens_across_devices": "False"}},
 "mixture": {
-  "what": "GKD's `beta` other than 0.5", "since": "0.16",
+  "what": "GKD's `beta` other than 0.5",
   "why": "beta weighed the student in the mixture, and 1 - beta the teacher; now the other way round",
   "otherwise": "another divergence", "as_before": "beta=1.0 for 0.0, beta=0.0 for 1.0",
   "source": "TRL 0.15.2 trl/trainer/gkd_trainer.py:199; 0.16.1 has 1 - beta and beta", "configs": ["GKDConfig"],
   "before": "0.16", "is_not": {"beta": [0, 0.5, 1]}, "nearest": "a subclass with that generalized_jsd_loss"},
 "one_side": {
-  "since": "0.16", "why": "beta 0 was the divergence of the student, 1 that of the teacher; now the other way round",
+  "why": "beta 0 was the divergence of the student, 1 that of the teacher; now the other way round",
   "otherwise": "another divergence",
   "source": "TRL 0.15.2 trl/trainer/gkd_trainer.py:199; 0.16.1 has 1 - beta and beta", "configs": ["GKDConfig"],
   "before": "0.16", "given": "beta", "is": {"beta": [0, 1]}, "set": {"beta": "1.0 - {beta}"}},
 "ffd": {
-  "since": "0.20", "why": "ffd is gone since 0.20", "otherwise": "ValueError",
-  "source": "TRL 0.19.1 trl/data_utils.py, pack_dataset", "configs": ["SFTConfig"], "before": "0.20",
-  "when": ["packing"], "is": {"packing_strategy": ["ffd"]}, "set": {"packing_strategy": "\"bfd\""},
-  "shown": "packing_strategy=\"ffd\"", "nearest": "packing_strategy=\"bfd\", other neighbours"},
+  "why": "ffd is gone since 0.20", "otherwise": "ValueError", "source": "TRL 0.19.1 trl/data_utils.py, pack_dataset",
+  "configs": ["SFTConfig"], "before": "0.20", "when": ["packing"], "is": {"packing_strategy": ["ffd"]},
+  "set": {"packing_strategy": "\"bfd\""}, "shown": "packing_strategy=\"ffd\"",
+  "nearest": "packing_strategy=\"bfd\", other neighbours"},
 "gkd_devices": {
-  "since": "1.7", "why": "each GPU averaged over its own tokens", "otherwise": "the mean over the tokens of all GPUs",
-  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"], "before": "1.7",
-  "unless": "average_tokens_across_devices", "set": {"average_tokens_across_devices": "False"}},
+  "why": "each GPU averaged over its own tokens", "otherwise": "the mean over the tokens of all GPUs",
+  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"],
+  "before": "1.7", "unless": "average_tokens_across_devices", "set": {"average_tokens_across_devices": "False"}},
 "gkd_steps": {
-  "what": "GKD's gradient accumulation", "since": "1.7",
+  "what": "GKD's gradient accumulation",
   "why": "GKD averaged each micro-batch over its own tokens; now over those of the step's micro-batches",
   "otherwise": "over the tokens of the step",
-  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"], "before": "1.7",
-  "is_not": {"gradient_accumulation_steps": [1]}, "same_if": "gradient_accumulation_steps is 1"},
+  "source": "TRL 1.6.0 trl/experimental/gkd/gkd_trainer.py; 1.7.1: line 295", "configs": ["GKDConfig"],
+  "before": "1.7", "is_not": {"gradient_accumulation_steps": [1]}, "same_if": "gradient_accumulation_steps is 1"},
 "rloo": {
   "what": "RLOO", "since": "0.22", "why": "a loop of its own: the KL in the reward, PPO epochs over minibatches",
   "otherwise": "the loop of GRPO, with the mean of the others as baseline",
   "source": "TRL 0.21.0 trl/trainer/rloo_trainer.py:414"},
 "dpo_length": {
-  "what": "DPO's length", "since": "0.12", "why": "512 tokens if unset", "otherwise": "1024",
+  "what": "DPO's length", "why": "512 tokens if unset", "otherwise": "1024",
   "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665", "configs": ["DPOConfig"], "before": "0.12",
   "unless": "max_length", "set": {"max_length": "512"}},
 "kto_length": {
-  "since": "0.14", "why": "512 tokens if unset", "otherwise": "1024",
-  "source": "TRL 0.13.0 trl/trainer/kto_trainer.py:488", "configs": ["KTOConfig"], "before": "0.14",
-  "unless": "max_length", "set": {"max_length": "512"}},
+  "why": "512 tokens if unset", "otherwise": "1024", "source": "TRL 0.13.0 trl/trainer/kto_trainer.py:488",
+  "configs": ["KTOConfig"], "before": "0.14", "unless": "max_length", "set": {"max_length": "512"}},
 "long_rows": {
-  "what": "rows longer than max_length", "since": "0.27",
+  "what": "rows longer than max_length",
   "why": "in a row longer than max_length, the prompt was first cut to max_prompt_length; shorter rows are as before",
   "otherwise": "answers are cut, or the row is left out", "source": "TRL 0.13.0 trl/trainer/orpo_trainer.py:522",
   "configs": ["KTOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27", "same_if": "no row is longer than max_length"},
 "wrapped": {
-  "what": "SFT's packing", "since": "0.19", "why": "packing cut one long text into pieces", "otherwise": "bfd",
+  "what": "SFT's packing", "why": "packing cut one long text into pieces", "otherwise": "bfd",
   "source": "TRL 0.18.2 trl/data_utils.py:475", "configs": ["SFTConfig", "GKDConfig"], "before": "0.19",
   "when": ["packing"], "set": {"packing_strategy": "\"wrapped\""}},
 "end_token": {
@@ -2321,178 +2295,163 @@ BY_HAND = r"""{
   "otherwise": "an end token after each", "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none",
   "same_if": "rows are chats"},
 "dropout": {
-  "since": "0.14", "why": "dropout was on", "otherwise": "True",
-  "source": "the config of that version, which has no disable_dropout", "configs": ["RewardConfig"], "before": "0.14",
-  "unless": "disable_dropout", "set": {"disable_dropout": "False"}},
+  "why": "dropout was on", "otherwise": "True", "source": "the config of that version, which has no disable_dropout",
+  "configs": ["RewardConfig"], "before": "0.14", "unless": "disable_dropout", "set": {"disable_dropout": "False"}},
 "precision": {
   "what": "precision if unset", "since": "transformers 5.0",
   "why": "weights were loaded as float32, quantised ones as float16", "otherwise": "that of the checkpoint",
   "as_before": "dtype=\"float32\"", "source": "transformers 4.57.6 transformers/modeling_utils.py:2445"},
 "sft_length": {
-  "what": "SFT's length", "since": "0.15",
+  "what": "SFT's length",
   "why": "the length was the model's longest, at most 1024: the same if the model has 1024 positions",
   "otherwise": "1024", "as_before": "max_length",
   "source": "TRL 0.12.2 trl/trainer/sft_trainer.py:307; 0.14.0: line 242", "configs": ["SFTConfig"], "first": "0.10",
   "before": "0.15", "unless": "max_length", "same_if": "the model has 1024 positions"},
 "sft_default": {
-  "since": "0.15", "why": "None was the default, today's length", "otherwise": "TypeError", "source": "",
-  "configs": ["SFTConfig"], "before": "0.15", "given": "max_length", "is": {"max_length": [null]},
+  "why": "None was the default, today's length", "otherwise": "TypeError", "source": "", "configs": ["SFTConfig"],
+  "before": "0.15", "given": "max_length", "is": {"max_length": [null]},
   "set": {"max_seq_length": null, "max_length": null}},
 "sft_whole": {
-  "since": "0.10", "why": "texts were cut at the tokenizer's model_max_length alone", "otherwise": "1024",
+  "why": "texts were cut at the tokenizer's model_max_length alone", "otherwise": "1024",
   "source": "TRL 0.9.6 trl/trainer/sft_trainer.py:287, whose result is not used", "configs": ["SFTConfig"],
   "before": "0.10", "unless": "max_length", "set": {"max_length": "None"},
   "same_if": "no text is longer than the tokenizer's model_max_length"},
 "special_tokens": {
-  "since": "0.15",
   "why": "dataset_kwargs other than skip_prepare_dataset did something: today plain texts get all special tokens",
   "source": "TRL 0.14.0 trl/trainer/sft_trainer.py:275", "configs": ["SFTConfig"], "before": "0.15",
   "when": ["dataset_kwargs"]},
 "reward_texts": {
-  "what": "the texts of RewardTrainer", "since": "0.24",
-  "why": "plain texts got no end token, and a column prompt was left out",
+  "what": "the texts of RewardTrainer", "why": "plain texts got no end token, and a column prompt was left out",
   "otherwise": "prompt, answer and an end token",
   "source": "TRL 0.16.1 trl/trainer/reward_trainer.py:73; 1.16.0: lines 684 and 705", "configs": ["RewardConfig"],
   "before": "0.24", "same_if": "texts are chats, without a column prompt"},
 "kto_texts": {
-  "what": "KTO's tokens", "since": "1.3", "why": "each prompt got BOS, and each answer, of a chat too, an end token",
+  "what": "KTO's tokens", "why": "each prompt got BOS, and each answer, of a chat too, an end token",
   "otherwise": "BOS if the tokenizer puts it; an end token for plain texts only",
   "source": "TRL 1.2.0 trl/experimental/kto/kto_trainer.py:211; 1.3.0: line 615", "configs": ["KTOConfig"],
   "before": "1.3",
   "same_if": "the tokenizer or the chat template puts BOS, if there is one, and chats end with the end token"},
 "dpo_texts": {
-  "what": "DPO's tokens", "since": "0.29",
+  "what": "DPO's tokens",
   "why": "prompt and answer were tokenized apart, without BOS; each answer, of a chat too, got an end token",
   "otherwise": "together; BOS and end token for plain texts only",
   "source": "TRL 0.28.0 trl/trainer/dpo_trainer.py:748; 0.29.1: line 809", "configs": ["DPOConfig"], "before": "0.29",
   "same_if": "texts are plain, the tokenizer has no BOS, and no token spans prompt and answer"},
 "end_token_of_chat": {
-  "since": "0.17",
   "why": "messages got an end token after a chat template that ends otherwise, such as with a line break",
   "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:521", "configs": ["SFTConfig"], "first": "0.16", "before": "0.17"},
 "whole_text": {
-  "what": "SFT on prompt and completion", "since": "0.17", "why": "the loss was over prompt and completion",
-  "otherwise": "over the completion, for rows with both columns", "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488",
-  "configs": ["SFTConfig"], "before": "0.17", "unless": "DataCollatorForCompletionOnlyLM",
-  "set": {"completion_only_loss": "False"}},
+  "what": "SFT on prompt and completion", "why": "the loss was over prompt and completion",
+  "otherwise": "over the completion, for rows with both columns",
+  "source": "TRL 0.16.1 trl/trainer/sft_trainer.py:488", "configs": ["SFTConfig"], "before": "0.17",
+  "unless": "DataCollatorForCompletionOnlyLM", "set": {"completion_only_loss": "False"}},
 "vllm_device": {
-  "since": "0.16",
   "why": "vLLM had a device of its own; today it shares the training's (vllm_mode colocate) or is a server",
   "source": "the config of that version, which has vllm_device", "configs": ["GRPOConfig"], "before": "0.16",
   "when": ["use_vllm"]},
 "distillation_loss": {
-  "since": "1.9",
   "why": "with loss_top_k=1, its default, the divergence was over one token and a bucket for all others",
   "source": "TRL 1.5.0 trl/experimental/distillation/distillation_trainer.py:1263", "configs": ["DistillationConfig"],
   "before": "1.9", "when": ["loss_top_k"]},
 "dropout_kto": {
-  "since": "0.12", "why": "dropout was on", "otherwise": "True",
-  "source": "the config of that version, which has no disable_dropout", "configs": ["KTOConfig"], "before": "0.12",
-  "unless": "disable_dropout", "set": {"disable_dropout": "False"}}
+  "why": "dropout was on", "otherwise": "True", "source": "the config of that version, which has no disable_dropout",
+  "configs": ["KTOConfig"], "before": "0.12", "unless": "disable_dropout", "set": {"disable_dropout": "False"}}
 }
 """
 BY_HAND_VERL = """\
 {
 "kl_in_reward": {
-  "package": "verl", "what": "the KL in the reward", "since": "0.4",
-  "why": "the KL was in the reward unless a KL loss was used", "otherwise": "no KL",
-  "as_before": "algorithm.use_kl_in_reward=True",
+  "what": "the KL in the reward", "since": "0.4", "why": "the KL was in the reward unless a KL loss was used",
+  "otherwise": "no KL", "as_before": "algorithm.use_kl_in_reward=True",
   "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:917; 0.3: line 882"},
 "dual_clip": {
-  "package": "verl", "what": "dual clip", "since": "0.4", "why": "there was no second bound for negative advantages",
-  "otherwise": "3.0", "source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272", "before": "0.4",
+  "what": "dual clip", "why": "there was no second bound for negative advantages", "otherwise": "3.0",
+  "source": "verl 0.3.0.post1 verl/trainer/ppo/core_algos.py:272", "before": "0.4",
   "set": {"actor_rollout_ref.actor.clip_ratio_c": "1000000000.0"}},
 "schedule": {
-  "package": "verl", "what": "warmup_style", "since": "0.4",
-  "why": "warmup_style was not read: the learning rate stayed constant after its warm-up",
+  "what": "warmup_style", "why": "warmup_style was not read: the learning rate stayed constant after its warm-up",
   "otherwise": "cosine acts: another run", "as_before": "lr_scheduler_type=constant",
   "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:271; 0.4.0: line 354", "before": "0.4",
   "neutral": {
     "actor_rollout_ref.actor.optim.warmup_style": "actor_rollout_ref.actor.optim.lr_scheduler_type=constant",
     "critic.optim.warmup_style": "critic.optim.lr_scheduler_type=constant"}},
 "warm_up": {
-  "package": "verl", "what": "Megatron's warm-up", "since": "0.4",
-  "why": "Megatron's learning rate had no schedule: the warm-up was not read", "otherwise": "it warms up",
-  "as_before": "lr_warmup_steps_ratio=0",
+  "what": "Megatron's warm-up", "why": "Megatron's learning rate had no schedule: the warm-up was not read",
+  "otherwise": "it warms up", "as_before": "lr_warmup_steps_ratio=0",
   "source": "verl 0.3.0.post1 verl/workers/megatron_workers.py has no scheduler; 0.4.1: line 214", "before": "0.4",
   "where": ["megatron"],
   "neutral": {
     "actor_rollout_ref.actor.optim.lr_warmup_steps": "0", "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": "0",
     "critic.optim.lr_warmup_steps": "0", "critic.optim.lr_warmup_steps_ratio": "0"}},
 "data_seed": {
-  "package": "verl", "what": "order of the rows", "since": "0.6",
-  "why": "the rows were shuffled with seed 1; the first epoch is the same", "otherwise": "another order in each run",
+  "what": "order of the rows", "why": "the rows were shuffled with seed 1; the first epoch is the same",
+  "otherwise": "another order in each run",
   "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:475; 0.5: verl/trainer/main_ppo.py:327", "before": "0.6",
   "set": {"data.seed": "1"}},
 "overlong": {
-  "package": "verl", "what": "overlong prompts", "since": "0.3", "why": "overlong prompts were left out",
-  "otherwise": "cut on the left", "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469", "before": "0.3",
+  "what": "overlong prompts", "why": "overlong prompts were left out", "otherwise": "cut on the left",
+  "source": "verl 0.2.0.post2 verl/trainer/ppo/ray_trainer.py:469", "before": "0.3",
   "set": {"data.filter_overlong_prompts": "True"}},
 "micro_batch": {
-  "package": "verl", "what": "ppo_micro_batch_size and similar keys", "since": "0.4",
+  "what": "ppo_micro_batch_size and similar keys", "since": "0.4",
   "why": "it counted all GPUs of the job, divided by their number", "otherwise": "deprecated",
   "as_before": "the keys that end with _per_gpu", "source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125"},
 "fetched": {
-  "package": "verl", "since": "0.9", "why": "data.gen_batch_size was the number of prompts of a step",
-  "otherwise": "that of a fetch",
+  "since": "0.9", "why": "data.gen_batch_size was the number of prompts of a step", "otherwise": "that of a fetch",
   "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:410; 0.9.1: trainer/ppo/v1/trainer_base.py:742"},
 "token_mean": {
-  "package": "verl", "what": "token-mean", "since": "0.8",
+  "what": "token-mean", "since": "0.8",
   "why": "it averaged the tokens of a micro-batch, then the micro-batches of all GPUs; no setting does that today",
   "otherwise": "over all tokens of the mini-batch",
   "source": "verl 0.3.0.post1 verl/workers/actor/dp_actor.py:307; 0.7.1 verl/workers/actor/dp_actor.py:585"},
 "token_mean_of_row": {
-  "package": "verl", "since": "0.8",
-  "why": "with one row a micro-batch, token-mean averaged the tokens of each row, then the rows",
+  "since": "0.8", "why": "with one row a micro-batch, token-mean averaged the tokens of each row, then the rows",
   "otherwise": "token-mean over all tokens of the mini-batch",
   "source": "verl 0.3.0.post1 verl/workers/actor/dp_actor.py:307; 0.7.1 verl/workers/actor/dp_actor.py:585"},
 "gspo_mean": {
-  "package": "verl", "what": "the mean of gspo's loss", "since": "0.9",
+  "what": "the mean of gspo's loss", "since": "0.9",
   "why": "gspo's loss was seq-mean-token-mean whatever loss_agg_mode said; only KL and entropy terms took that",
   "otherwise": "loss_agg_mode", "as_before": "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
   "source": "verl 0.8.0 verl/trainer/ppo/core_algos.py, compute_policy_loss_gspo"},
 "geo_mean": {
-  "package": "verl", "what": "the size of geo_mean's loss", "since": "0.8",
+  "what": "the size of geo_mean's loss", "since": "0.8",
   "why": "geo_mean's loss was the mean over the micro-batches of a GPU; now it is their sum",
   "otherwise": "the sum of the micro-batches",
   "source": "verl 0.7.1 verl/workers/actor/dp_actor.py:585; 0.9.1 trainer/ppo/core_algos.py:2000"},
 "response_length": {
-  "package": "verl", "what": "the divisor of seq-mean-token-sum-norm", "since": "0.9",
-  "why": "the divisor was max_response_length", "otherwise": "the longest response of each micro-batch",
+  "what": "the divisor of seq-mean-token-sum-norm", "since": "0.9", "why": "the divisor was max_response_length",
+  "otherwise": "the longest response of each micro-batch",
   "as_before": "actor_rollout_ref.actor.loss_scale_factor=MAX_RESPONSE_LENGTH",
   "source": "verl 0.8.0 verl/workers/utils/padding.py:49; 0.9.1: line 118"},
 "sum_of_rows": {
-  "package": "verl", "since": "0.9",
-  "why": "it divided the sum of a micro-batch by max_response_length, not by the number of its rows",
+  "since": "0.9", "why": "it divided the sum of a micro-batch by max_response_length, not by the number of its rows",
   "otherwise": "the mean of rows / the longest response",
   "source": "verl 0.4.1 verl/trainer/ppo/core_algos.py:549; 0.6.1: line 800"},
 "reference_dtype": {
-  "package": "verl", "what": "the reference's weights", "since": "0.6", "why": "the reference was loaded in bfloat16",
-  "otherwise": "fp32", "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:169; 0.5.0: line 248", "before": "0.6",
+  "what": "the reference's weights", "why": "the reference was loaded in bfloat16", "otherwise": "fp32",
+  "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:169; 0.5.0: line 248", "before": "0.6",
   "where": ["reference"], "set": {"actor_rollout_ref.ref.fsdp_config.model_dtype": "bf16"}},
 "reward_engine": {
-  "package": "verl", "what": "the reward model", "since": "0.7", "why": "FSDP ran the reward model; now a server does",
+  "what": "the reward model", "why": "FSDP ran the reward model; now a server does",
   "otherwise": "an error: the server has to be named", "as_before": "reward.reward_model.rollout.name=vllm",
   "source": "verl 0.6.1 verl/workers/fsdp_workers.py, RewardModelWorker; 0.9.1 trainer/config/reward/reward.yaml",
   "before": "0.7", "where": ["reward_model.enable", "!reward.reward_model.rollout.name", "!reward_model.rollout.name"],
   "set": {"reward.reward_model.rollout.name": "vllm"}},
 "reward_text": {
-  "package": "verl", "what": "the text that a reward sees", "since": "0.3",
+  "what": "the text that a reward sees",
   "why": "a reward saw prompt and response with special tokens; it now sees the response alone, without them",
   "otherwise": "the response without special tokens",
   "source": "verl 0.2.0.post2 verl/workers/reward_manager/naive.py:54; 0.9.1: reward_loop/reward_manager/naive.py:54",
   "before": "0.3", "same_if": "the reward reads no prompt and no special tokens"},
 "resume": {
-  "package": "verl", "since": "0.9",
   "why": "trainer.resume_mode is auto, then and now: move the old run's checkpoints away, or this job continues them",
   "source": "verl 0.9.1 trainer/config/ppo_trainer.yaml", "before": "0.9", "where": ["!trainer.resume_mode"]},
 "speed": {
-  "package": "verl", "since": "0.9",
   "why": "left as today, memory and speed only: enforce_eager (True before 0.6), max_num_seqs (1024), max_model_len",
   "source": "the configurations of both versions; verl 0.6.1 workers/rollout/vllm_rollout/vllm_async_server.py:155",
   "before": "0.9"},
 "long_prompts": {
-  "package": "verl", "what": "prompts longer than `data.max_prompt_length`", "since": "0.8",
+  "what": "prompts longer than `data.max_prompt_length`", "since": "0.8",
   "why": "a prompt longer than data.max_prompt_length stopped the run; it is now cut on the left",
   "otherwise": "cut on the left, with a warning",
   "source": "verl 0.3.0.post1 verl/utils/torch_functional.py:294; 0.9.1 verl/experimental/agent_loop/agent_loop.py:445",
@@ -2500,32 +2459,29 @@ BY_HAND_VERL = """\
   "where": [
     "!data.filter_overlong_prompts", "data.truncation!=left", "data.truncation!=right", "data.truncation!=middle"]},
 "first_step": {
-  "package": "verl", "what": "the first step without warm-up", "since": "0.4",
-  "why": "without warm-up, the learning rate of the first step was 0", "otherwise": "the full learning rate",
+  "what": "the first step without warm-up", "why": "without warm-up, the learning rate of the first step was 0",
+  "otherwise": "the full learning rate",
   "source": "verl 0.3.0.post1 verl/utils/torch_functional.py:462; 0.9.1: line 788", "before": "0.4",
   "where": ["!megatron", "!actor_rollout_ref.actor.optim.lr_warmup_steps_ratio"],
   "set": {"actor_rollout_ref.actor.optim.lr_warmup_steps": "1"}},
 "first_step_critic": {
-  "package": "verl", "since": "0.4", "why": "without warm-up, the learning rate of the first step was 0",
-  "otherwise": "the full learning rate",
+  "why": "without warm-up, the learning rate of the first step was 0", "otherwise": "the full learning rate",
   "source": "verl 0.3.0.post1 verl/utils/torch_functional.py:462; 0.9.1: line 788", "before": "0.4",
   "where": ["!megatron", "critic", "!critic.optim.lr_warmup_steps_ratio"],
   "set": {"critic.optim.lr_warmup_steps": "1"}},
 "no_warm_up": {
-  "package": "verl", "since": "0.8", "why": "lr_warmup_steps=0 switched the warm-up off, whatever its ratio",
-  "otherwise": "it warms up",
+  "why": "lr_warmup_steps=0 switched the warm-up off, whatever its ratio", "otherwise": "it warms up",
   "source": "verl 0.7.1 verl/workers/fsdp_workers.py:657; 0.9.1 workers/engine/fsdp/transformer_impl.py:514",
   "before": "0.8", "where": ["!megatron", "actor_rollout_ref.actor.optim.lr_warmup_steps=0"],
   "neutral": {"actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": "0"}},
 "shuffle": {
-  "package": "verl", "what": "actor.shuffle under FSDP", "since": "0.8",
-  "why": "FSDP did not read shuffle: mini-batches kept their order", "otherwise": "it shuffles them",
-  "as_before": "actor.shuffle=False",
+  "what": "actor.shuffle under FSDP", "why": "FSDP did not read shuffle: mini-batches kept their order",
+  "otherwise": "it shuffles them", "as_before": "actor.shuffle=False",
   "source": "verl 0.3.0.post1 verl/workers/actor/dp_actor.py:248; 0.7.1: line 548; 0.9.1 ppo/v1/trainer_base.py:1855",
   "before": "0.8", "where": ["!megatron", "trainer.use_legacy_worker_impl!=disable"],
   "neutral": {"actor_rollout_ref.actor.shuffle": "False", "critic.shuffle": "False"}},
 "greedy": {
-  "package": "verl", "what": "validation without do_sample", "since": "0.7",
+  "what": "validation without do_sample",
   "why": "without val_kwargs.do_sample, validation was greedy at any temperature", "otherwise": "it samples",
   "as_before": "val_kwargs.temperature=0",
   "source": "verl 0.3.0.post1 verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:210; 0.9.1 v1/agent_loop_tq.py:76",
@@ -2533,25 +2489,25 @@ BY_HAND_VERL = """\
   "where": ["!actor_rollout_ref.rollout.val_kwargs.do_sample", "actor_rollout_ref.rollout.mode!=async"],
   "neutral": {"actor_rollout_ref.rollout.val_kwargs.temperature": "0"}},
 "top_k_of_async": {
-  "package": "verl", "what": "top_k of mode=async", "since": "0.7", "why": "with mode=async, top_k was not read",
-  "otherwise": "it acts", "as_before": "top_k=-1",
+  "what": "top_k of mode=async", "why": "with mode=async, top_k was not read", "otherwise": "it acts",
+  "as_before": "top_k=-1",
   "source": "verl 0.5.0 verl/experimental/agent_loop/agent_loop.py:259, and 0.6; 0.9.1 v1/agent_loop_tq.py:67",
   "first": "0.5", "before": "0.7",
   "where": ["actor_rollout_ref.rollout.mode=async", "actor_rollout_ref.rollout.name!=sglang"],
   "neutral": {"actor_rollout_ref.rollout.top_k": "-1", "actor_rollout_ref.rollout.val_kwargs.top_k": "-1"}},
 "top_k_of_sglang": {
-  "package": "verl", "since": "0.7", "why": "with mode=async, top_k was not read", "otherwise": "it acts",
-  "source": "verl 0.6.1 verl/workers/rollout/sglang_rollout/async_sglang_server.py:224; 0.5.0 reads it", "first": "0.6",
-  "before": "0.7", "where": ["actor_rollout_ref.rollout.mode=async", "actor_rollout_ref.rollout.name=sglang"],
+  "why": "with mode=async, top_k was not read", "otherwise": "it acts",
+  "source": "verl 0.6.1 verl/workers/rollout/sglang_rollout/async_sglang_server.py:224; 0.5.0 reads it",
+  "first": "0.6", "before": "0.7",
+  "where": ["actor_rollout_ref.rollout.mode=async", "actor_rollout_ref.rollout.name=sglang"],
   "neutral": {"actor_rollout_ref.rollout.top_k": "-1", "actor_rollout_ref.rollout.val_kwargs.top_k": "-1"}},
 "ignore_eos": {
-  "package": "verl", "since": "0.9", "why": "ignore_eos was not read", "otherwise": "it acts",
+  "why": "ignore_eos was not read", "otherwise": "it acts",
   "source": "verl 0.8.0 verl/workers/rollout/vllm_rollout/vllm_async_server.py:504; 0.9.1: line 624", "first": "0.7",
   "before": "0.9", "neutral": {"actor_rollout_ref.rollout.ignore_eos": "False"}},
 "sampling": {
-  "package": "verl", "what": "repetition_penalty, min_p, stop and the like below `rollout`", "since": "0.7",
-  "why": "the rollout sampled with it", "otherwise": "not read",
-  "nearest": "an agent loop of your own, whose run adds it to sampling_params",
+  "what": "repetition_penalty, min_p, stop and the like below `rollout`", "why": "the rollout sampled with it",
+  "otherwise": "not read", "nearest": "an agent loop of your own, whose run adds it to sampling_params",
   "source": "verl 0.6.1 verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:266; 0.9.1 v1/agent_loop_tq.py:64",
   "before": "0.7", "where": ["actor_rollout_ref.rollout.mode!=async"],
   "neutral": {
@@ -2561,19 +2517,18 @@ BY_HAND_VERL = """\
     "actor_rollout_ref.rollout.stop_token_ids": "null", "actor_rollout_ref.rollout.bad_words": "null",
     "actor_rollout_ref.rollout.logit_bias": "null"}},
 "chat_template": {
-  "package": "verl", "what": "custom_chat_template of mode=sync", "since": "0.7",
-  "why": "custom_chat_template did not reach the prompts", "otherwise": "it acts",
-  "as_before": "custom_chat_template=null",
+  "what": "custom_chat_template of mode=sync", "why": "custom_chat_template did not reach the prompts",
+  "otherwise": "it acts", "as_before": "custom_chat_template=null",
   "source": "verl 0.4.1 verl/trainer/main_ppo.py:87, to 0.6.1: line 287; 0.9.1 workers/config/model.py:177",
   "first": "0.4", "before": "0.7",
   "where": ["actor_rollout_ref.rollout.mode!=async", "!actor_rollout_ref.rollout.multi_turn.enable"],
   "neutral": {"actor_rollout_ref.model.custom_chat_template": "null"}},
 "thinking": {
-  "package": "verl", "since": "0.6", "why": "apply_chat_template_kwargs was not read", "otherwise": "it acts",
+  "why": "apply_chat_template_kwargs was not read", "otherwise": "it acts",
   "source": "verl 0.5.0 verl/utils/dataset/rl_dataset.py has none; 0.6.1: line 302", "before": "0.6",
   "neutral": {"data.apply_chat_template_kwargs.enable_thinking": "True"}},
 "correction": {
-  "package": "verl", "what": "rollout_correction without calculate_log_probs", "since": "0.9",
+  "what": "rollout_correction without calculate_log_probs",
   "why": "without calculate_log_probs, rollout_correction had no log-probs and did nothing", "otherwise": "it acts",
   "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:1610, and 0.6; 0.9.1 trainer/config/rollout/rollout.yaml",
   "first": "0.6", "before": "0.9",
@@ -2582,83 +2537,80 @@ BY_HAND_VERL = """\
     "!actor_rollout_ref.rollout.calculate_log_probs"],
   "set": {"actor_rollout_ref.rollout.calculate_log_probs": "False"}},
 "score_of_model": {
-  "package": "verl", "what": "a reward model beside a reward function", "since": "0.7",
+  "what": "a reward model beside a reward function",
   "why": "the reward model gave the reward, and the function only scored validation", "otherwise": "the function",
   "nearest": "leaving the function out",
-  "source": "verl 0.6.1 verl/workers/reward_manager/naive.py:50; 0.9.1 reward_loop/reward_loop.py:146", "before": "0.7",
-  "where": ["reward_model.enable", "custom_reward_function.path"]},
+  "source": "verl 0.6.1 verl/workers/reward_manager/naive.py:50; 0.9.1 reward_loop/reward_loop.py:146",
+  "before": "0.7", "where": ["reward_model.enable", "custom_reward_function.path"]},
 "vision_tower": {
-  "package": "verl", "since": "0.8", "why": "the vision tower was frozen; freeze_vision_tower is not read today",
-  "otherwise": "it trains", "nearest": "a model class of your own that freezes it",
+  "why": "the vision tower was frozen; freeze_vision_tower is not read today", "otherwise": "it trains",
+  "nearest": "a model class of your own that freezes it",
   "source": "verl 0.7.1 verl/workers/fsdp_workers.py:537; 0.9.1 workers/config/actor.py:161 alone", "first": "0.6",
   "before": "0.8", "where": ["!megatron"], "neutral": {"actor_rollout_ref.actor.freeze_vision_tower": "False"}},
 "remax": {
-  "package": "verl", "what": "ReMax", "since": "0.9", "why": "the trainer sampled ReMax's baseline",
-  "otherwise": "an error: no baseline",
+  "what": "ReMax", "why": "the trainer sampled ReMax's baseline", "otherwise": "an error: no baseline",
   "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:1455; 0.9.1 ppo/v1/trainer_base.py:1745", "before": "0.9",
   "where": ["algorithm.adv_estimator=remax"], "set": {"trainer.use_v1": "False"}},
 "pf_ppo": {
-  "package": "verl", "what": "use_pf_ppo", "since": "0.9",
-  "why": "rows were drawn again together with their advantages", "otherwise": "advantages of other rows",
+  "what": "use_pf_ppo", "why": "rows were drawn again together with their advantages",
+  "otherwise": "advantages of other rows",
   "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:227; 0.9.1 ppo/v1/trainer_base.py:1797", "first": "0.4",
   "before": "0.9", "where": ["critic", "algorithm.use_pf_ppo"], "set": {"trainer.use_v1": "False"}},
 "critic_sum": {
-  "package": "verl", "what": "the critic's loss", "since": "0.9",
-  "why": "it was the sum of the means of its micro-batches", "otherwise": "the mean over the mini-batch",
-  "nearest": "leaving it as it is; critic.optim.clip_grad bounds both",
+  "what": "the critic's loss", "why": "it was the sum of the means of its micro-batches",
+  "otherwise": "the mean over the mini-batch", "nearest": "leaving it as it is; critic.optim.clip_grad bounds both",
   "source": "verl 0.8.0 verl/workers/utils/losses.py:167; 0.9.1: line 186", "first": "0.8", "before": "0.9",
   "where": ["critic"]},
 "critic_rows": {
-  "package": "verl", "what": "the critic's mini-batch", "since": "0.4",
+  "what": "the critic's mini-batch",
   "why": "critic.ppo_mini_batch_size counted rows, not prompts with rollout.n rows each", "otherwise": "prompts",
   "as_before": "critic.ppo_mini_batch_size / rollout.n", "nearest": "critic.ppo_mini_batch_size / rollout.n",
   "source": "verl 0.3.0.post1 verl/workers/fsdp_workers.py:647; 0.9.1 ppo/v1/trainer_base.py:1806", "before": "0.4",
   "where": ["critic"], "neutral": {"actor_rollout_ref.rollout.n": "1"}},
 "after_the_end": {
-  "package": "verl", "what": "GAE with lam below 1", "since": "0.4",
-  "why": "GAE with lam below 1 also counted the critic's value after the end token", "otherwise": "values up to it",
-  "source": "verl 0.3.0.post1 verl/workers/critic/dp_critic.py:156; 0.4.0: line 181", "before": "0.4",
-  "nearest": "algorithm.lam=1", "where": ["critic", "algorithm.lam", "algorithm.lam!=1"]},
+  "what": "GAE with lam below 1", "why": "GAE with lam below 1 also counted the critic's value after the end token",
+  "otherwise": "values up to it", "source": "verl 0.3.0.post1 verl/workers/critic/dp_critic.py:156; 0.4.0: line 181",
+  "before": "0.4", "nearest": "algorithm.lam=1", "where": ["critic", "algorithm.lam", "algorithm.lam!=1"]},
 "reward_thread": {
-  "package": "verl", "what": "the thread of a reward", "since": "0.7",
+  "what": "the thread of a reward",
   "why": "a reward ran in the main thread; in today's, signal (the timeout of math_verify) raises",
   "otherwise": "threads",
   "source": "verl 0.6.1 verl/workers/reward_manager/naive.py:89; 0.9.1 reward_loop/reward_manager/naive.py:75",
   "before": "0.7", "where": ["custom_reward_function.path"], "same_if": "the reward uses no signal"},
 "batch_end": {
-  "package": "verl", "since": "0.9",
   "why": "on_batch_end of a data set's class is called with trainer.use_v1=False alone",
   "source": "verl 0.5.0 verl/trainer/ppo/ray_trainer.py:1421; 0.9.1: line 1820, not in ppo/v1", "first": "0.5",
   "before": "0.9", "where": ["data.custom_cls.path"]},
 "megatron_temperature": {
-  "package": "verl", "what": "Megatron's log-probs", "since": "0.6",
-  "why": "Megatron's log-probs were not divided by the temperature", "otherwise": "divided by it", "nearest": "1.0",
+  "what": "Megatron's log-probs", "why": "Megatron's log-probs were not divided by the temperature",
+  "otherwise": "divided by it", "nearest": "1.0",
   "source": "verl 0.5.0 verl/workers/actor/megatron_actor.py has none; 0.6.1: line 577", "before": "0.6",
   "where": ["megatron"], "neutral": {"actor_rollout_ref.rollout.temperature": "1"}},
 "megatron_decay": {
-  "package": "verl", "since": "0.4", "why": "Megatron's weight decay was 0.01, whatever the setting",
-  "otherwise": "it acts", "source": "verl 0.3.0.post1 verl/utils/megatron_utils.py:198; 0.4.1: line 210",
-  "before": "0.4", "where": ["megatron"],
+  "why": "Megatron's weight decay was 0.01, whatever the setting", "otherwise": "it acts",
+  "source": "verl 0.3.0.post1 verl/utils/megatron_utils.py:198; 0.4.1: line 210", "before": "0.4",
+  "where": ["megatron"],
   "neutral": {"actor_rollout_ref.actor.optim.weight_decay": "0.01", "critic.optim.weight_decay": "0.01"}},
 "megatron_kl_loss": {
-  "package": "verl", "since": "0.3", "why": "Megatron did not read use_kl_loss", "otherwise": "it acts",
+  "why": "Megatron did not read use_kl_loss", "otherwise": "it acts",
   "source": "verl 0.2.0.post2 verl/workers/actor/megatron_actor.py:281; 0.3.0.post1: line 296", "before": "0.3",
   "where": ["megatron"], "neutral": {"actor_rollout_ref.actor.use_kl_loss": "False"}},
 "megatron_shuffle": {
-  "package": "verl", "since": "0.4", "why": "its default under Megatron then", "otherwise": "False, -1",
+  "why": "its default under Megatron then", "otherwise": "False, -1",
   "source": "verl 0.3.0.post1 verl/trainer/config/ppo_megatron_trainer.yaml", "before": "0.4", "where": ["megatron"],
   "set": {"actor_rollout_ref.actor.shuffle": "True", "trainer.test_freq": "2"}},
 "megatron_schedule": {
-  "package": "verl", "since": "0.5", "why": "its default under Megatron then", "otherwise": "constant",
+  "why": "its default under Megatron then", "otherwise": "constant",
   "source": "verl 0.4.1 verl/trainer/config/ppo_megatron_trainer.yaml", "first": "0.4", "before": "0.5",
   "where": ["megatron"], "set": {"actor_rollout_ref.actor.optim.lr_decay_style": "linear"}},
 "megatron_critic": {
-  "package": "verl", "since": "0.6", "why": "its default under Megatron then", "otherwise": "constant, 1e-5",
+  "why": "its default under Megatron then", "otherwise": "constant, 1e-5",
   "source": "verl 0.5.0 verl/trainer/config/critic/megatron_critic.yaml", "first": "0.4", "before": "0.6",
   "where": ["megatron", "critic"], "set": {"critic.optim.lr_decay_style": "linear", "critic.optim.lr": "1e-6"}}
 }
 """
-RULES = json.loads(BY_HAND) | json.loads(BY_HAND_VERL)
+OF_PACKAGE = {"trl": json.loads(BY_HAND), "verl": json.loads(BY_HAND_VERL)}
+RULES = {r: {"since": e.get("before")} | e for rules in OF_PACKAGE.values() for r, e in rules.items()}
 DEFAULT = "its default then"  # why a setting is written that the script does not give, or gives in a branch alone
 UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 
@@ -2693,8 +2645,7 @@ def chosen(text: str) -> str:
 
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
     """The rules that apply to a version of a package; rules without `before` are used by name only."""
-    rules = [(rule, entry) for rule, entry in RULES.items() if entry.get("package", "trl") == package]
-    at = numbers(version)
+    rules, at = [(rule, RULES[rule]) for rule in OF_PACKAGE[package]], numbers(version)
     return [(r, e) for r, e in rules if "before" in e and numbers(e.get("first", "0")) <= at < numbers(e["before"])]
 
 
@@ -4178,11 +4129,11 @@ class TrlMigration:
         history, modules = changes("trl")["modules"].get(name, {}), trl_today("modules")
         exports, is_top = changes("trl")["exports"], module in ("trl", "trl.trainer")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
-        if name in ["*", *(exports if is_top else inside)]:
+        is_text = module in modules and name.endswith(("_template", "_schema"))  # of a chat, which no table lists
+        if is_text or name in ["*", *(exports if is_top else inside)]:
             return module
-        was_there = "experimental" not in module or module in history.values()
         today = value_at(history, newest("trl"), None)
-        if today and was_there:
+        if today and ("experimental" not in module or module in history.values()):
             return today
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
@@ -4702,17 +4653,6 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
         owner.from_pretrained = classmethod(load)
 
 
-def replace_data(data: str) -> None:
-    """Make load_dataset return the rows of a file."""
-    import datasets
-
-    def load(*_, split=None, **__):
-        rows = datasets.Dataset.from_list(read_rows(data))
-        return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
-
-    datasets.load_dataset = load
-
-
 def replace_training(record: dict, folder: str) -> None:
     """Record each config as the script makes it, cut it to one step of four rows, and exit after that step."""
     import transformers
@@ -4750,12 +4690,16 @@ def replace_training(record: dict, folder: str) -> None:
 
 def one_step(file: str, folder: str, model: str, data: str) -> int:
     """What the trial process does: run the script with a small model and few rows until its first step ends."""
+    import datasets
     import transformers
+
+    def load(*_, split=None, **__):
+        rows = datasets.Dataset.from_list(read_rows(data))
+        return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
 
     record: dict = {"notes": []}
     replace_loading(folder, model, record["notes"])
-    if data:
-        replace_data(data)
+    datasets.load_dataset = load if data else datasets.load_dataset
     replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
     sys.argv = [file]
@@ -4912,13 +4856,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def split_version(text: str | None) -> tuple[str, str]:
-    """(Package, version) of PACKAGE==VERSION."""
-    match = re.fullmatch(r"(trl|verl)\s*==\s*v?([\w.]+)", text or "")
-    need(match or not text, f"got --from {text!r}; expected trl==VERSION or verl==VERSION; try --from trl==0.14")
-    return (match[1], known_version(match[1], match[2])) if match else ("", "")
-
-
 def result_of(package: str, version: tuple[str, str], report: Report, place, new_text, text: str) -> dict:
     """The migrated text and its report; an edited file also gets a comment that names both versions.
 
@@ -5005,16 +4942,6 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     return result
 
 
-def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
-    """Migrate a YAML file with the settings of a TRL config."""
-    job = YamlJob(file, text)
-    config = config or config_of(job)
-    need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
-    need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
-    report = migrate_yaml(job, run_of(job, config, version))
-    return result_of("trl", (version, "given"), report, job.place, job.edited, text)
-
-
 TESTED = "0.14, 0.17, 0.21, 0.26, 1.0 and 1.8"  # versions whose steps tests/files/old_trl/steps.json has
 
 
@@ -5072,7 +4999,10 @@ def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
 
 def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
     """Migrate a file as a TRL script, TRL settings or a verl job, by its suffix and --from."""
-    package, version = split_version(args.version)
+    given = re.fullmatch(r"(trl|verl)\s*==\s*v?([\w.]+)", args.version or "")
+    got = f"got --from {args.version!r}"
+    need(given or not args.version, f"{got}; expected trl==VERSION or verl==VERSION; try --from trl==0.14")
+    package, version = (given[1], known_version(given[1], given[2])) if given else ("", "")
     is_python, is_yaml = path.suffix in (".py", ".ipynb"), path.suffix in (".yaml", ".yml")
     need(not (is_python and package == "verl"), f"got {args.file} with --from verl; {AS_JOB}")
     if is_python:
@@ -5080,7 +5010,12 @@ def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
     if package == "trl" or args.config_class:
         got = f"got {args.file} with --from trl; expected .py, .ipynb or .yaml"
         need(is_yaml, f"{got}; try its flags as a YAML file, KEY: VALUE")
-        return migrate_settings(args.file, text, version, args.config_class)
+        job = YamlJob(args.file, text)
+        config = args.config_class or config_of(job)
+        need(config, f"got {args.file} without --config_class; expected that of its run; try --config_class GRPOConfig")
+        need(version, f"got {args.file} without --from; expected trl==VERSION; try that of the environment that ran it")
+        report = migrate_yaml(job, run_of(job, config, version))
+        return result_of("trl", (version, "given"), report, job.place, job.edited, text)
     return migrate_job(args.file, text, version)
 
 

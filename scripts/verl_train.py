@@ -30,67 +30,69 @@ Deliberately left out: Megatron, reward models, verl's own tools and asynchronou
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # a GRPOTrainer's file, moved
     python scripts/verl_train.py --check --overrides mine.txt                            # KEY=VALUE a line, by hand
-    python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
+    python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --slurm           # or --run
+    python scripts/verl_train.py --config my.yaml --output_dir /shared/o --print         # for a Ray that runs already:
+    ray job submit --address http://HEAD:8265 --working-dir /shared/o/job -- bash run.sh
 
 Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function or an environment
 failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       152-157  file text         Load texts from files beside their room, such as a page's style; a built script …
-#       160-171  python source     Parses Python source in a process with threads
-#       174-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       274-350  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       353-554  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       557-788  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       791-835  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      838-1254  user scripts      A user's Python script or notebook, read from its source
-#     1257-1309  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1312-1549  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1552-1645  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1648-1910  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1913-2023  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2026-2117  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2120-2169  prompts           Load training and held-out prompts as token ids
-#     2172-2189  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2192-2290  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2293-2522  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2525-2599  extracts          Extract from a Python file what some of its names need
-#     2602-2840  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2843-3121  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3124-3433  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3436-3575  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3578-3800  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3803-3929  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3932-4249  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4252-4429  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4432-4567  play              Play a policy's conversations with environments; each turn samples all open …
-#     4570-4728  play setup        Set up and score conversations, for all programs that take --environment
-#     4731-4763  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4766-4840  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4843-4851  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4854-4885  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4888-4891  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4894-4900  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4903-4983  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     4986-5031  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5034-5153  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5156-5434  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5437-5522  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5525-5550  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5553-5743  memory            The memory that a run will need, from the shape of its networks
-#     5746-5753  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5756-5886  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     5889-6367  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6370-6556  data              Rows and a model's files as verl reads them
-#     6559-6792  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
-#     6795-7160  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     7163-7492  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     7495-7868  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     7871-8182  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     8185-8459  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8462-8684  export            --export: a job as four files that need neither this script nor its bundle
-#     8687-8733  command           The command line
+#       154-159  file text         Load texts from files beside their room, such as a page's style; a built script …
+#       162-173  python source     Parses Python source in a process with threads
+#       176-273  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       276-352  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       355-557  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       560-791  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       794-838  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      841-1257  user scripts      A user's Python script or notebook, read from its source
+#     1260-1312  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1315-1552  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1555-1648  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1651-1913  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1916-2026  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2029-2120  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2123-2172  prompts           Load training and held-out prompts as token ids
+#     2175-2192  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2195-2293  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2296-2500  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2503-2577  extracts          Extract from a Python file what some of its names need
+#     2580-2818  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2821-3099  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3102-3411  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3414-3553  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3556-3778  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3781-3907  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3910-4227  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4230-4407  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4410-4545  play              Play a policy's conversations with environments; each turn samples all open …
+#     4548-4706  play setup        Set up and score conversations, for all programs that take --environment
+#     4709-4741  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4744-4818  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4821-4829  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4832-4863  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4866-4869  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4872-4878  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4881-4961  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     4964-5009  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5012-5131  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5134-5412  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5415-5500  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5503-5528  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5531-5721  memory            The memory that a run will need, from the shape of its networks
+#     5724-5731  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5734-5865  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     5868-6346  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6349-6535  data              Rows and a model's files as verl reads them
+#     6538-6768  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
+#     6771-7136  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     7139-7468  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     7471-7827  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     7830-8141  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     8144-8353  launch            run.sh, and who starts it: this machine or Slurm
+#     8356-8567  export            --export: a job as four files that need neither this script nor its bundle
+#     8570-8616  command           The command line
 
 import argparse
 import ast
@@ -428,6 +430,7 @@ RELATIONS = (
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
@@ -2436,43 +2439,18 @@ TRL_NAMES = """\
 "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init", "callbacks", "optimizers",
 "preprocess_logits_for_metrics", "peft_config", "compute_metrics"]},
 "modules":{"trl.chat_template_utils":["ProcessingClassT", "add_response_schema", "clone_chat_template",
-"cohere2_chat_template", "cohere2_training_chat_template", "cohere_chat_template", "cohere_training_chat_template",
-"deepseek_r1_distill_chat_template", "deepseek_r1_distill_template", "deepseek_r1_distill_training_chat_template",
-"deepseekv3_chat_template", "deepseekv3_training_chat_template", "diffusion_gemma_chat_template",
-"diffusion_gemma_training_chat_template", "gemma3_chat_template", "gemma3_training_chat_template",
-"gemma4_chat_template", "gemma4_template", "gemma4_v2_chat_template", "gemma4_v3_chat_template",
-"gemma4_v4_chat_template", "gemma4_v5_chat_template", "gemma_chat_template", "gemma_training_chat_template",
-"get_training_chat_template", "glm4moe_chat_template", "glm4moe_schema", "glm4moe_template",
-"glm4moe_training_chat_template", "gptoss_chat_template", "gptoss_schema", "gptoss_template",
-"gptoss_training_chat_template", "has_generation_markers", "idefics3_chat_template", "idefics3_training_chat_template",
-"is_chat_template_prefix_preserving", "is_chat_template_stop_token_trained", "lfm2_2_5_chat_template",
-"lfm2_2_5_template", "lfm2_2_5_v2_chat_template", "lfm2_2_5_vl_chat_template", "lfm2_chat_template",
-"lfm2_training_chat_template", "lfm2_v2_chat_template", "lfm2_v2_training_chat_template", "llama3_1_chat_template",
-"llama3_2_chat_template", "llama3_chat_template", "llama3_schema", "llama3_template", "llama3_training_chat_template",
-"llava_next_chat_template", "llava_next_training_chat_template", "muse_glimmer_chat_template",
-"muse_glimmer_training_chat_template", "nemotron_3_5_lightning_chat_template",
-"nemotron_3_5_lightning_training_chat_template", "nemotron_3_nano_chat_template",
-"nemotron_3_nano_training_chat_template", "nemotron_3_super_chat_template", "nemotron_3_super_training_chat_template",
-"nemotron_3_template", "nemotron_3_ultra_chat_template", "nemotron_3_ultra_training_chat_template", "parse_response",
-"phi3_5_chat_template", "phi3_5_training_chat_template", "phi3_chat_template", "phi3_training_chat_template",
-"qwen2_5_chat_template", "qwen2_5_training_chat_template", "qwen2_5_vl_chat_template",
-"qwen2_5_vl_training_chat_template", "qwen3_5_nothink_chat_template", "qwen3_5_nothink_training_chat_template",
-"qwen3_5_schema", "qwen3_5_template", "qwen3_5_think_chat_template", "qwen3_5_think_training_chat_template",
-"qwen3_6_chat_template", "qwen3_6_training_chat_template", "qwen3_8_chat_template", "qwen3_8_training_chat_template",
-"qwen3_chat_template", "qwen3_instruct_2507_chat_template", "qwen3_instruct_2507_training_chat_template",
-"qwen3_schema", "qwen3_template", "qwen3_training_chat_template", "qwen3_vl_chat_template",
-"qwen3_vl_training_chat_template", "smolvlm_chat_template", "smolvlm_training_chat_template", "supports_tool_calling"],
-"trl.data_utils":["DatasetType", "IterableDatasetType", "apply_chat_template", "common_prefix_length", "extract_prompt",
-"get_dataset_column_names", "is_conversational", "is_conversational_from_value", "maybe_apply_chat_template",
-"maybe_convert_to_chatml", "maybe_extract_prompt", "maybe_unpair_preference_dataset", "pack_dataset",
-"prepare_multimodal_messages", "unpair_preference_dataset"], "trl.distributed":["DistributedBackend"],
-"trl.extras.profiling":["ProfilingContext", "profiling_context", "profiling_decorator"],
-"trl.import_utils":["LIGER_KERNEL_MIN_VERSION", "PACKAGE_DISTRIBUTION_MAPPING", "TRLExperimentalWarning",
-"is_aiohttp_available", "is_deepspeed_available", "is_harbor_available", "is_jmespath_available",
-"is_liger_kernel_available", "is_math_verify_available", "is_mergekit_available", "is_openreward_available",
-"is_requests_available", "is_unsloth_available", "is_vllm_available", "is_weave_available",
-"suppress_experimental_warning", "suppress_warning"], "trl.models.activation_offloading":["DTensor", "NoOpManager",
-"OffloadActivations", "get_act_offloading_ctx_manager"],
+"get_training_chat_template", "has_generation_markers", "is_chat_template_prefix_preserving",
+"is_chat_template_stop_token_trained", "parse_response", "supports_tool_calling"], "trl.data_utils":["DatasetType",
+"IterableDatasetType", "apply_chat_template", "common_prefix_length", "extract_prompt", "get_dataset_column_names",
+"is_conversational", "is_conversational_from_value", "maybe_apply_chat_template", "maybe_convert_to_chatml",
+"maybe_extract_prompt", "maybe_unpair_preference_dataset", "pack_dataset", "prepare_multimodal_messages",
+"unpair_preference_dataset"], "trl.distributed":["DistributedBackend"], "trl.extras.profiling":["ProfilingContext",
+"profiling_context", "profiling_decorator"], "trl.import_utils":["LIGER_KERNEL_MIN_VERSION",
+"PACKAGE_DISTRIBUTION_MAPPING", "TRLExperimentalWarning", "is_aiohttp_available", "is_deepspeed_available",
+"is_harbor_available", "is_jmespath_available", "is_liger_kernel_available", "is_math_verify_available",
+"is_mergekit_available", "is_openreward_available", "is_requests_available", "is_unsloth_available",
+"is_vllm_available", "is_weave_available", "suppress_experimental_warning", "suppress_warning"],
+"trl.models.activation_offloading":["DTensor", "NoOpManager", "OffloadActivations", "get_act_offloading_ctx_manager"],
 "trl.models.selective_activation_checkpointing":["enable_selective_activation_checkpointing"],
 "trl.models.utils":["add_hooks", "create_reference_model", "disable_gradient_checkpointing", "get_all_parameters",
 "iter_params", "prepare_deepspeed", "prepare_fsdp", "remove_hooks", "unwrap_model_for_generation"],
@@ -5836,13 +5814,14 @@ class Config(PolicySettings):
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
     ship: list[str] = setting([], "further file that a reward or environment needs, repeatable")
     # what to do
-    print: bool = setting(False, "print the command and write the job folder", section="what to do")
+    print: bool = setting(
+        False, "print the command and write the job folder, which `ray job submit` takes", section="what to do"
+    )
     export: str = setting(
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )
     check: bool = setting(False, "compose and load everything with the installed verl, without starting a run")
     run: bool = setting(False, "train on this machine, in its own Ray")
-    submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 
     def __post_init__(self):
@@ -6619,7 +6598,7 @@ TRAPS = {
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
 }
 
-ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
+ACTIONS = ("print", "export", "check", "run", "slurm")
 TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
 OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
 
@@ -6700,19 +6679,16 @@ def say_notes(config: Config) -> None:
         say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
 
 
-def trained_widths(c: Config) -> list[int]:
-    """Bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype."""
-    given = {key: dtype for _, key, dtype in map(split_override, c.override)}
-    parts = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
-    return [4 if "32" in given.get(f"{part}.{WEIGHT_DTYPE}", "fp32") else 2 for part in parts]
-
-
 def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:
     """GiB of one GPU by part; training and sampling take turns on it. The reference waits in CPU memory."""
     if not parameters:
         return {}
-    shape, gpus, widths, tokens = model_shape(c), c.nodes * c.gpus_per_node, trained_widths(c), c.micro_batch_tokens
+    shape, gpus, tokens = model_shape(c), c.nodes * c.gpus_per_node, c.micro_batch_tokens
     decoder, width, parts = decoder_shape(shape) if shape else None, 4 if c.precision == "fp32" else 2, {}
+    dtypes = {key: dtype for _, key, dtype in map(split_override, c.override)}
+    networks = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
+    # bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype
+    widths = [4 if "32" in dtypes.get(f"{network}.{WEIGHT_DTYPE}", "fp32") else 2 for network in networks]
     adapters = adapter_weights(decoder, c.lora_rank) if decoder else 0
     trained = adapters if c.lora_rank else parameters
     for part, count in {"weights": parameters + adapters, "gradients": trained, "optimizer": 2 * trained}.items():
@@ -7245,7 +7221,7 @@ Rows = Iterator[tuple[str, str, object]]  # (the setting that it comes from, ver
 class Layout:
     """What the overrides need beside the settings: where things lie, and what was found out about them."""
 
-    folder: str  # of train.parquet and verl_reward.py; "" where a job's working directory is that folder
+    folder: str  # of train.parquet and verl_reward.py
     output: str  # checkpoints, samples and logs; absolute
     template: str | None  # chat template for data or models without one
     held_out: bool
@@ -7636,16 +7612,6 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     return folder / "verl_reward.py"
 
 
-def refuse_groups(reward: Reward) -> None:
-    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
-    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
-    need(
-        not names,
-        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
-        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
-    )
-
-
 def tried_scores(module: dict, file: Path, export: str = "") -> dict:
     """Score rows of a job's data: the completions of a row in one batch, and one by one, as verl calls a reward.
 
@@ -7721,8 +7687,8 @@ def try_job(folder: Path, export: str = "") -> tuple[list[str], dict]:
     ], trial
 
 
-def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
-    """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
+def prepare_job(config: Config, folder: Path | None = None) -> tuple[Layout, list[Override]]:
+    """Write the job folder and return the job and its overrides."""
     check_expressible(config)
     check_output(config)
     specs = reward_specs(config)
@@ -7739,30 +7705,36 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         held_out, more = job_rows(config, setup, source, "test")
     tasks, columns = [task_row(row) for row in held_out], list(dict.fromkeys([*columns, *more]))
     mark_trained(config, [task_row(row) for row in rows], tasks)
-    check_row_count(config, len(rows))
+    prompts = config.batch_size // config.group_size
+    few = f"got {len(rows)} rows; expected at least the {prompts} prompts of a step"
+    few += "; try more rows, or a smaller --batch_size"
+    need(len(rows) >= prompts or config.print or config.export, few)
+    if len(rows) < prompts:  # a command may be written before its data is there
+        say(f"warning: {few}")
     folder.mkdir(parents=True, exist_ok=True)
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
     write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
     reward = Reward(specs)
-    refuse_groups(reward)
+    grouped = ", ".join(name for name, function in reward.functions.items() if getattr(function, "needs_group", False))
+    got = f"got reward {grouped}, which compares the completions of a prompt"
+    need(not grouped, f"{got}; expected a score for each completion by itself, as verl scores them; {OUR_TRAINERS}")
     given = [*columns, OBJECTS] if setup else columns
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(given)})
     job = Layout(
-        folder="" if remote else str(folder),
+        folder=str(folder),
         output=str(output),
         template=(setup and setup.bridge.chat_template) or template,
         held_out=bool(held_out),
         parameters=count_parameters(config),
         columns=columns,
         rows=len(rows),
-        cpus=None if remote or config.slurm else config.cpus or os.cpu_count() or 1,
+        cpus=None if config.slurm else config.cpus or os.cpu_count() or 1,
     )
     need(
-        job.parameters or config.lr,
-        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6",
+        job.parameters or config.lr, f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6"
     )
     overrides = make_overrides(config, job)
     settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
@@ -7794,16 +7766,6 @@ def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: l
     )
 
 
-def check_row_count(config: Config, count: int) -> None:
-    """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
-    prompts = config.batch_size // config.group_size
-    few = f"got {count} rows; expected at least the {prompts} prompts of a step"
-    few += "; try more rows, or a smaller --batch_size"
-    need(count >= prompts or config.print or config.export, few)
-    if count < prompts:
-        say(f"warning: {few}")
-
-
 def reward_specs(config: Config) -> list[str]:
     """The reward functions of a job; an environment needs none."""
     return [*map(full_spec, config.reward if config.environment else specs_for(config.data, config.reward))]
@@ -7817,7 +7779,14 @@ def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -
     warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
     for row in rows:
         row["data_source"] = config.data_source or row["data_source"]
-    return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
+    if not setup:
+        return rows, columns
+    known = []
+    for row in rows:
+        values = {name: value for name, value in row_columns(row).items() if name in columns}
+        known.append({"prompt": row["prompt"], "columns": values, "row": row})
+    check_environment_rows(setup.environments, known)  # UserError for one that `reset` refuses
+    return [fit["row"] for fit in playable_rows(config, setup, known, source)], columns
 
 
 def task_row(row: dict) -> dict:
@@ -7848,16 +7817,6 @@ def environment_setup(config: Config) -> PlaySetup:
     )
     check_fits(config, model_shape(config).get("max_position_embeddings"))
     return setup
-
-
-def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns: list[str], source: str) -> list[dict]:
-    """verl's rows without those whose prompts are too long with the tools; UserError for one that `reset` refuses."""
-    known = []
-    for row in rows:
-        values = {name: value for name, value in row_columns(row).items() if name in columns}
-        known.append({"prompt": row["prompt"], "columns": values, "row": row})
-    check_environment_rows(setup.environments, known)
-    return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
 def job_findings(folder: Path) -> list[str]:
@@ -8184,20 +8143,31 @@ def check_written(config: Config) -> int:
 
 # -------------------------------------------------------------------------- launch (src/programs/verl_train/launch.py)
 
-RUN = """\
-#!/usr/bin/env bash
+RUN = r"""#!/usr/bin/env bash
 # {title} in verl {verl}; written by verl_train.py.
 # bash run.sh [KEY=VALUE ...]: further overrides win.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ray={ray}
+if [[ ${RAY_JOB_CONFIG_JSON_ENV_VAR:-} && $PWD == "$HERE" ]]; then
+  ray=standing HERE=.  # of `ray job submit --working-dir JOB`, with a copy of this folder for each node
+fi
 cd "$HERE"
-{ray}mkdir -p {output}
+mkdir -p {output}
 metrics={output}/metrics.jsonl; n=1
 while [[ -e $metrics ]]; do metrics={output}/metrics.$((++n)).jsonl; done  # verl empties the file that it is given
 export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false
 overrides=(
 {overrides}
 )
+if [[ $ray == own ]]; then
+  unset RAY_ADDRESS  # in all its processes
+else  # its processes do not have this environment; Hydra wants \' for a quote in the path
+  overrides+=(
+    ray_kwargs.ray_init.num_cpus=null ++ray_kwargs.ray_init.address=null
+    "+ray_kwargs.ray_init.runtime_env.env_vars={VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"
+  )
+fi
 if [[ "${overrides[*]} $*" != *attn_implementation* ]] && ! {python} -c 'import flash_attn' 2>/dev/null; then
   overrides+=(  # verl's default attention needs it
     +actor_rollout_ref.model.override_config.attn_implementation=sdpa
@@ -8239,14 +8209,7 @@ for (( i = 0; ; i++ )); do  # fewer GPUs than the run asks for, and Ray would wa
 done
 srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
 """
-# a Ray that stands has not the environment of run.sh; Hydra wants \' for a quote in the path
-HANDED = r'''"+ray_kwargs.ray_init.runtime_env.env_vars={VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"'''
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values stand in the override
-# what a process of the reward prints of itself, after Ray's prefix, or as the error that ends the run
-FAILED_REWARD = re.compile(
-    r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
-)
-RAY_ADDRESSES = {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"}  # of a cluster that Ray would take for the one meant
 
 
 def shell_word(text: str, places: dict[str, str]) -> str:
@@ -8263,10 +8226,9 @@ def script(
     config: Config, job: Layout, overrides: list[Override], python="python", places=None, run: TrlRun | None = None
 ) -> str:
     """run.sh: the command; after the first override of a setting stand the setting and TRL's names for it."""
-    places, names = places or {}, [f.name for f in dataclasses.fields(Config)]
+    places, names = {f"{job.folder}/": "$HERE/"} | (places or {}), [f.name for f in dataclasses.fields(Config)]
     order = {name: i for i, name in enumerate(names)} | {"override": len(names)}
-    stands = config.slurm or config.submit
-    lines, source = [f"  {HANDED}"] if stands else [], None
+    lines, source = [], None
     for override in sorted(overrides, key=lambda o: order[o.source]):
         line = f"  {shell_word(override.text(), places)}"
         if override.source != source:
@@ -8278,7 +8240,7 @@ def script(
         RUN,
         title=Path(config.from_trl).name if config.from_trl else config.algorithm,
         verl=VERL,
-        ray="" if stands else "unset RAY_ADDRESS  # a Ray of its own, in all its processes\n",
+        ray="standing" if config.slurm else "own",
         output=shell_word(job.output, places),
         overrides="\n".join(lines),
         python=python,
@@ -8307,18 +8269,14 @@ def write_script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
+def follow(command: list[str], output: Path) -> int:
     """Run a command and return 0, 1 on failure, 3 where a reward or an environment failed, 128 + n after signal n.
 
-    Its output goes to the terminal and to verl.log of the output folder. The flag `action` decides on the cluster,
-    whatever the environment names; `stopped` is said after a signal.
+    Its output goes to the terminal and to verl.log of the output folder.
     """
     signals, failed, log = [], "", output / "verl.log"
-    for name in RAY_ADDRESSES & os.environ.keys():
-        say(f"note: {name} {os.environ[name]} is ignored for --{action}")
-    env = {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    child = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
+    child = subprocess.Popen(command, start_new_session=True, **pipes)
 
     def stop(signum, frame) -> None:
         signals.append(signum)
@@ -8333,14 +8291,13 @@ def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
                 f.flush()
                 sys.stderr.buffer.write(line)
                 sys.stderr.flush()
-                failed = failed or failure_in(line.decode(errors="replace"))
     finally:
         for signum, handler in earlier.items():
             signal.signal(signum, handler)
-    with contextlib.suppress(OSError):  # on a cluster it may be another machine's
+    with contextlib.suppress(OSError):
         failed = (output / REWARD_ERROR).read_text(encoding="utf-8").strip()
     if signals:
-        say(f"stopped by signal {signals[0]}; {stopped}")
+        say(f"stopped by signal {signals[0]}; --resume continues from the newest checkpoint")
         return 128 + signals[0]
     if failed:
         say(f"error: {failed}")
@@ -8350,32 +8307,22 @@ def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
     return int(child.returncode != 0)
 
 
-def failure_in(line: str) -> str:
-    match = FAILED_REWARD.match(line)
-    return match[1].strip() if match else ""
-
-
-def ready_job(config: Config, run: TrlRun | None, python: str = "python", remote: bool = False) -> Layout:
-    """Write the job folder with its run.sh, once its copies load and its rewards mean in verl what they mean here."""
-    job, overrides = prepare_job(config, remote)
-    folder = Path(job.output) / "job"
-    for finding in size_findings(config, job.parameters)[2]:
-        say(f"warning: {finding}")
-    findings = job_findings(folder)
-    need(not findings, "".join(findings[:1]))
-    write_script(folder / "run.sh", script(config, job, overrides, python, run=run))
-    return job
-
-
 def run_local(config: Config, run: TrlRun | None = None) -> int:
     """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
     need_verl()
     names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
     engine = (names or [config.verl_rollout])[-1]
     need(not missing_engine(engine), f"got a Python without {engine}, the sampling engine; expected it; {INSTALL}")
-    job = ready_job(config, run, shlex.quote(sys.executable))
-    stopped, output = "--resume continues from the newest checkpoint", Path(job.output)
-    return follow([f"{job.folder}/run.sh"], output, "run", stopped) or finish(config, output)
+    job, overrides = prepare_job(config)
+    for finding in size_findings(config, job.parameters)[2]:
+        say(f"warning: {finding}")
+    folder, output = Path(job.folder), Path(job.output)
+    findings = job_findings(folder)
+    need(not findings, "".join(findings[:1]))
+    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable), run=run))
+    if address := os.environ.get("RAY_ADDRESS"):
+        say(f"note: RAY_ADDRESS {address} is ignored for --run, which has a Ray of its own")
+    return follow([str(folder / "run.sh")], output) or finish(config, output)
 
 
 def finish(config: Config, output: Path) -> int:
@@ -8404,59 +8351,6 @@ def name_dtype(folder: Path) -> None:
         dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}[entry["dtype"]]
         settings = json.loads(config.read_text(encoding="utf-8")) | {"dtype": dtype}
         config.write_text(json.dumps(settings, indent=2), encoding="utf-8")
-
-
-def fetch(address: str, path: str) -> dict:
-    with urllib.request.urlopen(address.rstrip("/") + path, timeout=10) as answer:
-        return json.load(answer)
-
-
-def need_cluster(config: Config) -> None:
-    """Raise UserError within seconds unless a Ray dashboard answers there, with the GPUs and CPUs of the run."""
-    got, usage, gpus = f"got --submit {config.submit}", {}, config.nodes * config.gpus_per_node
-    address = re.fullmatch(r"https?://[^/\s]+/?", config.submit)
-    need(address, f"{got}; expected the dashboard's address; try --submit http://HEAD:8265")
-    try:
-        fetch(config.submit, "/api/version")
-    except (OSError, ValueError) as error:
-        expected = "expected the address that `ray start --head --dashboard-host=0.0.0.0` prints"
-        has_token = getattr(error, "code", None) in (401, 403)  # which Ray's own client sends
-        need(has_token, f"{got}, where no Ray cluster answers ({error}); {expected}; try opening it in a browser")
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not every one tells what it has
-        usage = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
-    for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
-        total = usage.get(name, [0, 0])[1]
-        lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray hangs"
-        need("CPU" not in usage or total >= count, f"{lacking}; try fewer --nodes or --gpus_per_node")
-
-
-def submit_job(config: Config, run: TrlRun | None = None) -> int:
-    """--submit: send the job folder to a Ray cluster by `ray job submit`, follow its log, and return as it does."""
-    need_cluster(config)
-    need(importlib.util.find_spec("ray"), f"got a Python without ray ({sys.executable}); expected it; {INSTALL}")
-    output = Path(ready_job(config, run, remote=True).output)
-    folder = output / "job"
-    say_what_is_sent(config, folder)
-    variables = {name: value for name, value in os.environ.items() if name.startswith("VERL_")}
-    runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log"], "env_vars": variables}
-    command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", config.submit]
-    command += ["--working-dir", str(folder), "--runtime-env-json", json.dumps(runtime), "--", "bash", "run.sh"]
-    stopped = f"the job continues; to stop it: ray job stop --address {config.submit} and its name, as printed above"
-    code = follow(command, output, "submit", stopped)
-    if not code:
-        tell(json.dumps({"status": "SUCCEEDED", "output_dir": str(output)}))
-    return code
-
-
-def say_what_is_sent(config: Config, folder: Path) -> None:
-    """Tell which files of the user go to a cluster, and which folders of this machine its nodes have to see."""
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    users = [n for n in names if n.startswith(("rewards_", "environment/", "own_")) and "__pycache__" not in n]
-    say(f"note: these files of yours are sent: {', '.join(users)}")
-    for name in ("model", "critic_model"):
-        if (path := getattr(config, name)) and Path(path).is_dir():
-            say(f"note: the folder of --{name} {path} is not sent; every node needs it there; try a hub id")
-    say(f"note: checkpoints and logs go to {folder.parent} on the nodes; several nodes must share it")
 
 
 # -------------------------------------------------------------------------- export (src/programs/verl_train/export.py)
@@ -8509,8 +8403,8 @@ else. Behind each override of `run.sh` stands the setting that it comes from, an
 ## What verl lacks or does differently
 
 {notes}
-- A reward that raises does not end the run: verl drops the row and goes on. `verl_train.py --run`, `--submit` and
-  the folder of `--print` end it.
+- A reward that raises does not end the run: verl drops the row and goes on. `verl_train.py --run` and the folder of
+  `--print` end it.
 - A reward's None adds nothing to the sum, as in TRL; the means that verl logs count it as 0. Where all rewards are None
   the score is 0 and counts in its group; TRL leaves such a completion out.
 - TRL has no limit on prompts, verl needs one: `data.max_prompt_length={max_prompt}`; longer ones are left out.
@@ -8620,26 +8514,6 @@ def port_text(config: Config, run: TrlRun, overrides: list[Override], checked: l
     )
 
 
-def with_prompts(rows: list[dict]) -> list[dict]:
-    """Rows with the prompt in extra_info too, as verl gives a reward no other."""
-    for row in rows:
-        prompt = row["prompt"][0]["content"] if row["extra_info"].get("prompt_is_text") else row["prompt"]
-        row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
-    return rows
-
-
-def trial_sentences(trial: dict, findings: list[str]) -> list[str]:
-    """What the trial of an exported reward has shown."""
-    sentences = [*findings]
-    if trial.get("raised"):
-        sentences.append(f"in a trial the reward raised at {trial['raised']}; verl would silently drop such a row")
-    if trial.get("completions") and not findings:
-        seen = ", ".join(f"{score:g}" for score in trial["scores"][:6])
-        rows = f"{trial['completions']} completions of {trial['rows']} rows"
-        sentences.append(f"The reward was tried: {rows} have the functions' weighted sum as their score ({seen} seen)")
-    return sentences
-
-
 def export_job(config: Config, run: TrlRun | None = None) -> int:
     """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where a trial reward raised."""
     check_exportable(config)
@@ -8651,7 +8525,10 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
         place = Path(job_folder).resolve()
         job, overrides = prepare_job(config, folder=place)
         names = ["train.parquet", "val.parquet"] if job.held_out else ["train.parquet"]
-        splits = {name: with_prompts(parquet_rows(place / name)) for name in names}
+        splits = {name: parquet_rows(place / name) for name in names}
+        for row in [row for split in splits.values() for row in split]:  # verl gives a reward no other prompt
+            prompt = row["prompt"][0]["content"] if row["extra_info"].get("prompt_is_text") else row["prompt"]
+            row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
         rows = splits["train.parquet"]
         reward = reward_text(reward_specs(config), rows, job.columns, config.group_size)
         wrong = name_findings(overrides)
@@ -8663,11 +8540,17 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
             write_parquet_file(split, folder / name)
         write_parquet_file(rows, place / "train.parquet")
         findings, trial = try_job(place, export=str(folder / "verl_reward.py"))
-    checked = ([KEYS_CHECKED] if wrong is not None else []) + trial_sentences(trial, findings)
+    checked = ([KEYS_CHECKED] if wrong is not None else []) + findings
+    if trial.get("raised"):
+        checked.append(f"in a trial the reward raised at {trial['raised']}; verl would silently drop such a row")
+    if trial.get("completions") and not findings:
+        seen = ", ".join(f"{score:g}" for score in trial["scores"][:6])
+        tried = f"{trial['completions']} completions of {trial['rows']} rows"
+        checked.append(f"The reward was tried: {tried} have the functions' weighted sum as their score ({seen} seen)")
     if trained := settings.get("eval/trained_rows"):
         shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
         checked.append(f"{shares}: the accuracy that verl logs is inflated")
-    text = script(config, job, overrides, places={job.folder: "$HERE", str(folder): "$HERE"}, run=run)
+    text = script(config, job, overrides, places={str(folder): "$HERE"}, run=run)
     write_script(folder / "run.sh", text)
     if run:
         (folder / "port.md").write_text(port_text(config, run, overrides, checked), encoding="utf-8")
@@ -8702,6 +8585,8 @@ def print_files(config: Config, run: TrlRun | None) -> int:
     findings += [text for _, text in name_findings(overrides) or []]
     for finding in findings + (job_findings(folder) if config.slurm else []):
         say(f"warning: {finding}")
+    if config.print:
+        say("note: the rewards were not tried, which --check does")
     return 0
 
 
@@ -8719,8 +8604,6 @@ def run(argv: list[str]) -> int:
         return run_check(config)
     if config.export:
         return export_job(config, of_trl)
-    if config.submit:
-        return submit_job(config, of_trl)
     return run_local(config, of_trl) if config.run else print_files(config, of_trl)
 
 

@@ -74,8 +74,7 @@ def test_dockerfile_of_every_row(style, cuda, tmp_path):
             pinned += packages
         assert subprocess.run(["bash", "-n", "-c", re.sub(r"--mount=\S+", "", command)]).returncode == 0, command
     missing = set(plan.requirements) - set(pinned)
-    assert missing <= {f"torch=={plan.torch}"} and (not missing or plan.style in ("verl", "nanochat"))
-    assert dict(steps)["VOLUME"].startswith('["/cache/huggingface"')
+    assert missing <= {f"torch=={plan.torch}"} and (not missing or plan.style == "verl")
     assert "import torch" in dict(steps)["HEALTHCHECK"] and f"== '{plan.torch}'" in dict(steps)["HEALTHCHECK"]
     assert [rest for keyword, rest in steps if keyword == "USER"] == ["1000:1000"]
     path.write_text(text)
@@ -116,8 +115,7 @@ def test_default_pins_are_the_tested_ones():
 
 
 def test_torch_comes_from_its_own_index_where_pypi_has_another_cuda():
-    cases = [("base", "13.0", "2.13.0", ""), ("base", "12.6", "2.13.0", "cu126"), ("nanochat", "cpu", "2.9.1", "cpu")]
-    cases += [("trl", "12.8", "2.10.0", "")]
+    cases = [("base", "13.0", "2.13.0", ""), ("base", "12.6", "2.13.0", "cu126"), ("trl", "12.8", "2.10.0", "")]
     for style, cuda, torch, index in cases:
         plan = plan_of(style, cuda)
         assert plan.torch == torch and plan.index.removeprefix("https://download.pytorch.org/whl/") == index
@@ -132,6 +130,7 @@ def test_torch_comes_from_its_own_index_where_pypi_has_another_cuda():
         ("--cuda 11.8", "expected one of 13.0, 12.6, cpu, 12.8, 13.2"),
         ("--style trl --cuda cpu", "try --style trl --cuda 13.0"),
         ("--style base --sglang", "expected --style verl"),
+        ("--style nanochat", "expected one of base, trl, verl; try another; nanochat is installed by `uv sync`"),
         ("--output - --compose", "and a second file"),
         ("--vllm 0.30.0", "got unknown argument '--vllm'; expected a flag of --help; try editing"),
         ("--flash-attn", "; try --style verl, whose image has it"),
@@ -206,7 +205,7 @@ def test_dockerignore_lets_in_what_is_copied_only(generate, tmp_path):
 
 @pytest.mark.parametrize(("style", "cuda"), [("base", "cpu"), ("verl", "13.0")])
 def test_compose_devcontainer_and_commands(style, cuda, generate, tmp_path):
-    flags = ["--style", style, "--cuda", cuda, "--output", "a b/gpu.Dockerfile", "--compose", "--devcontainer"]
+    flags = ["--style", style, "--cuda", cuda, "--output", "a b/gpu.Dockerfile", "--devcontainer"]
     code, out, err = generate(*flags)
     assert code == 0, err
     folder, gpu = tmp_path / "a b", cuda != "cpu"
@@ -219,12 +218,10 @@ def test_compose_devcontainer_and_commands(style, cuda, generate, tmp_path):
     assert {name.split(":")[0] for name in trainer["volumes"]} == {".", *composed["volumes"]}
     assert trainer["environment"] == ["HF_TOKEN", "WANDB_API_KEY"], "names, never values"
     described = json.loads((folder / ".devcontainer" / "devcontainer.json").read_text())
-    assert (folder / ".devcontainer" / described["build"]["context"]).resolve() == context.resolve()
-    assert ("--gpus=all" in described["runArgs"]) == gpu == described["hostRequirements"]["gpu"]
-    assert described["remoteUser"] == "trainer" and "${localEnv:HF_TOKEN}" in described["remoteEnv"].values()
-    targets = {mount.split("target=")[1].split(",")[0] for mount in described["mounts"]}
+    assert (folder / ".devcontainer" / described["dockerComposeFile"]).resolve() == (folder / "compose.yaml").resolve()
+    assert described["service"] in composed["services"] and described["remoteUser"] == "trainer"
     volumes = json.loads(dict(instructions((folder / "gpu.Dockerfile").read_text()))["VOLUME"])
-    assert targets == set(volumes) == {name.split(":")[1] for name in trainer["volumes"]} - {"/workspace"}
+    assert set(volumes) == {name.split(":")[1] for name in trainer["volumes"]} - {"/workspace"}
     commands = json.loads(out)["commands"]
     for command in commands.values():
         assert subprocess.run(["bash", "-n", "-c", command], capture_output=True).returncode == 0

@@ -248,7 +248,6 @@ CLEAR_LINES = [
     (GRPO + "GRPOConfig(use_adaptive_entropy=True, beta=0)\n", "trl==1.16", 0, "needs no change"),
     # older than the tables
     ("# pip install trl==0.7.4\n" + PPO, None, 3, r"note: read as trl 0.9, with which"),
-    (PPO, "trl==0.4.7", 3, "note: read as trl 0.9, with which the tables of changes begin"),
     # a module of TRL has a name as long as TRL itself
     ("from trl.trainer.ppov2_trainer import PPOv2Config, PPOv2Trainer\nPPOv2Trainer(PPOv2Config('o'), t)\n", None, 3,
      "trl 0.11 to 0.12 fit by the names used, and make the same run|trl 0.9 to 0.12 fit"),
@@ -377,17 +376,6 @@ def test_each_command_of_a_job_has_its_own_settings(tmp_path, capsys):
     job = f'run() {{\n  {TRAIN}{PER_GPU}=1 "$@"\n}}\nrun\n{call}\n'
     code, _, text = written(tmp_path, capsys, "old.sh", job, "verl==0.3")
     assert code == 0 and "entropy_coeff=0.001" in text and "data.seed=1 " in text and call in text
-
-
-def test_a_schedule_that_was_not_read_stays_without_effect(tmp_path, capsys):
-    """verl 0.3 read no warmup_style, and under Megatron no warm-up; verl 0.4 read both."""
-    words = f"{ACTOR}.optim.warmup_style=cosine {ACTOR}.optim.lr_warmup_steps_ratio=0.1"
-    fsdp, megatron = f"{TRAIN}{words}\n", f"{TRAIN}--config-name=ppo_megatron_trainer {words}\n"
-    kinds = {(fsdp, "0.3"): ("constant", "0.1"), (fsdp, "0.4"): ("cosine", "0.1"), (megatron, "0.3"): ("", "0")}
-    for (job, version), (style, ratio) in kinds.items():
-        _, _, text = written(tmp_path, capsys, "old.sh", job, f"verl=={version}")
-        assert f"lr_warmup_steps_ratio={ratio}\n" in text and "warmup_style" not in text, text
-        assert f"lr_scheduler_type={style} " in text if style else "lr_scheduler_type" not in text, text
 
 
 def test_pins_change_where_packages_are_installed(tmp_path, capsys):

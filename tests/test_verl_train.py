@@ -10,19 +10,16 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 import types
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, write_lines
-from local_server import serving
 from verl_scripts import layout_of, rows_of, words_of
 
 verl = load_script("verl_train")
@@ -90,7 +87,7 @@ THROUGH_TEMPLATE = {"chat", "chat_template"}
 ELSEWHERE = set(  # in the job's files, in what is computed before it, or what to do with it
     "algorithm hardware eval_rows hold_out reward_timeout reward_concurrency reward_retries max_turns tool_timeout "
     "tool_characters tool_format kl_horizon sample_every allow_overlap gpu_memory override overrides "
-    "from_trl trl_processes data_source ship print check run submit slurm export".split()
+    "from_trl trl_processes data_source ship print check run slurm export".split()
 )
 
 
@@ -705,60 +702,6 @@ def test_rewards_that_need_the_whole_batch_are_found(tmp_path):
     assert (found["rows"], found["raised"]) == (2, "")
 
 
-FAILED = "REWARD FAILED: reward f, row 0, completion '2': raised ValueError: the judge is down"
-LINES = {
-    f"\x1b[36m(RewardLoopWorker pid=7, ip=10.0.0.2)\x1b[0m {FAILED}\n": FAILED,
-    f"RuntimeError: got 2 prompts whose rollout or reward failed; the run ends here: {FAILED}\n": FAILED,
-    "(AgentLoopWorkerTQ pid=7) ENVIRONMENT FAILED: Game, row 3\n": "ENVIRONMENT FAILED: Game, row 3",
-    "CUDA out of memory": "",
-    f"[response] I would print {FAILED}\n": "",  # what a completion says is no failure
-}
-
-
-def test_a_failed_reward_is_found_in_a_line_of_a_jobs_log():
-    assert {line: verl.failure_in(line) for line in LINES} == LINES
-
-
-FAKE_RAY = """
-import os, sys
-print([a for a in sys.argv[1:]], os.environ.get("RAY_ADDRESS"), open("/".join([sys.argv[6], "run.sh"])).read())
-print("(RewardLoopWorker pid=7) FAILED")
-print("INFO line\\n" * 200)
-sys.exit(1)
-"""
-
-
-def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(monkeypatch, data, rewards, tmp_path, capsys):
-    """A cluster that answers, whose job fails by its reward, 200 lines before the end of the log."""
-    package = tmp_path / "lib" / "ray" / "scripts"
-    package.mkdir(parents=True)
-    for folder in (package, package.parent):
-        (folder / "__init__.py").touch()
-    (package / "scripts.py").write_text(FAKE_RAY.replace("FAILED", FAILED))
-    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
-    monkeypatch.setattr(verl, "need_cluster", lambda config: None)
-    monkeypatch.setenv("RAY_ADDRESS", "10.9.9.9:6379")
-    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://elsewhere:8265")
-    monkeypatch.syspath_prepend(str(rewards))
-    monkeypatch.setattr(verl, "job_findings", lambda *_: [])
-    (rewards / "unrelated.py").write_text("KEY = 'abc'\n")
-    flags = ["--submit", "http://head:8265", *data, "--reward", f"{rewards}/r.py:right", "--gpu_memory", "0.01"]
-    code = verl.main([*flags, "--gpus_per_node", "3", "--output_dir", str(tmp_path / "o")])
-    said, log = capsys.readouterr().err, (tmp_path / "o" / "verl.log").read_text()
-    assert code == 3 and f"error: {FAILED}" in said
-    assert "'--address', 'http://head:8265'" in log and "] None #!" in log  # whatever the environment names
-    assert f"'--working-dir', '{tmp_path}/o/job'" in log and "  data.train_files=train.parquet" in log
-    assert "env_vars={VERL_FILE_LOGGER_PATH:" in log and "ray_init.address" not in log
-    assert os.environ["RAY_ADDRESS"] == "10.9.9.9:6379" and "RAY_ADDRESS 10.9.9.9:6379 is ignored for" in said
-    assert f"the folder of --model {verl.EMBEDDED_MODEL} is not sent" in said
-    assert f"checkpoints and logs go to {tmp_path / 'o'} on the nodes" in said
-    assert "warning: memory: training needs" in said and "warning: batch: got" in said
-    (line,) = [line for line in said.splitlines() if "files of yours are sent" in line]
-    assert "rewards_0/helper.py, " in line and "rewards_0/r.py" in line and "unrelated" not in line
-    assert not list((tmp_path / "o").rglob("unrelated.py"))
-
-
 # ------------------------------------------------------------------------------------------------ memory and batches
 
 WEIGHTS = "actor_rollout_ref.actor.fsdp_config.model_dtype"
@@ -952,38 +895,18 @@ def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, ca
 # ------------------------------------------------------------------------------------------------ clusters
 
 
-def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+NO_RAY = ["ray_kwargs.ray_init.num_cpus=null", "++ray_kwargs.ray_init.address=null"]  # RAY_ADDRESS names it
 
 
-@pytest.fixture
-def dashboard():
-    """A web server that answers by path; (its address, what it answers)."""
-    replies = {}
-    with serving(lambda asked: (200 if asked.path in replies else 404, replies.get(asked.path))) as address:
-        yield address, replies
-
-
-def test_an_address_that_is_no_cluster_for_the_run_is_an_error(told, dashboard, tmp_path, monkeypatch):
-    address, replies = dashboard
-    real = urllib.request.urlopen
-    monkeypatch.setattr(urllib.request, "urlopen", lambda url, timeout: real(url, timeout=timeout / 50))
-    silent = socket.create_server(("127.0.0.1", 0))  # takes the connection and never answers
-    wrong = ["head:8265", f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{silent.getsockname()[1]}", address]
-    for other in wrong:
-        done = told("--submit", other, "--output_dir", tmp_path / "out")
-        assert done.returncode == 2 and f"error: got --submit {other}" in done.stderr and "expected" in done.stderr
-    silent.close()
-    usage, replies["/api/version"] = {}, {"ray_version": "2.60.0"}
-    replies["/api/cluster_status"] = {"data": {"clusterStatus": {"loadMetricsReport": {"usage": usage}}}}
-    for gpus, cpus, lacking in ((1, 64, "with 1 GPUs; expected 2"), (2, 8, "with 8 CPUs; expected 9")):
-        usage |= {"GPU": [0, gpus], "CPU": [0, cpus]}
-        done = told("--submit", address, "--gpus_per_node=2", "--output_dir", tmp_path / "out")
-        assert done.returncode == 2 and lacking in done.stderr
-    assert not (tmp_path / "out").exists()
+def test_a_folder_as_working_directory_of_a_submitted_job_joins_its_ray(tmp_path, data, monkeypatch):
+    assert verl.main(["--print", "--algorithm=grpo", *data, f"--output_dir={tmp_path}/out"]) == 0
+    job = (tmp_path / "out" / "job").rename(tmp_path / "copy")
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    for here, place, joins in ((job, ".", True), (tmp_path, job, False)):
+        monkeypatch.chdir(here)
+        words, _ = words_of(job / "run.sh", tmp_path / "bin")
+        assert {f"data.train_files={place}/train.parquet", f"data.val_files={place}/val.parquet"} <= {*words}
+        assert (words[-5:-3] == NO_RAY) == joins, words[-5:]
 
 
 STUBS = {
@@ -1033,9 +956,8 @@ def test_batch_file_starts_ray_on_every_node_and_runs(slurm):
     assert "--num-gpus=8 --block none" in log
     assert "ray start --address=10.0.0.1:6379" in log and "--exclude=n1" in log
     assert "python -u -m verl.trainer.main_ppo 10.0.0.1:6379" in log
-    script = (job / "run.sh").read_text()
-    assert "ray_init.num_cpus" not in script and "ray_init.address" not in script and "unset RAY_ADDRESS" not in script
     words, metrics = words_of(job / "run.sh", folder / "quoting")
+    assert [word for word in words if "ray_init.num_cpus" in word or "ray_init.address" in word] == NO_RAY
     quoted = metrics.replace("'", r"\'")  # as Hydra's grammar has it
     assert f"+ray_kwargs.ray_init.runtime_env.env_vars={{VERL_FILE_LOGGER_PATH:'{quoted}'}}" in words
 

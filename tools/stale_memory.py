@@ -30,13 +30,13 @@ def rows() -> list[tuple[str, str, str, str]]:
                 result.append((f"TRL {since}", f"`{name}`", f"`{before}`", "gone"))
             else:
                 result.append((f"TRL {since}", f"`{name}`", f"`{before}`", f"`{after}`"))
-    rules = [json.loads((TABLES / name).read_text(encoding="utf-8")) for name in ("by_hand.json", "by_hand_verl.json")]
-    for entry in [entry for of_package in rules for entry in of_package.values()]:
-        if "what" in entry:
-            package = "" if " " in entry["since"] else {"verl": "verl "}.get(entry.get("package"), "TRL ")
+    for name, package in (("by_hand.json", "TRL "), ("by_hand_verl.json", "verl ")):
+        rules = json.loads((TABLES / name).read_text(encoding="utf-8"))
+        for entry in [entry for entry in rules.values() if "what" in entry]:
+            since = entry.get("since") or entry["before"]
             setting = entry.get("as_before") or ", ".join(f"{k}={v}" for k, v in entry.get("set", {}).items())
             now = entry["otherwise"] + (f"; as before: `{setting}`" if setting else "; no setting")
-            result.append((package + entry["since"], entry["what"], entry["why"], now))
+            result.append((since if " " in since else package + since, entry["what"], entry["why"], now))
     return sorted(result, key=lambda row: (row[0].split()[0] != "TRL", row[0].split()[0], version(row[0])))
 
 

@@ -8,8 +8,8 @@
 The wheels of all minor versions are downloaded into a folder and parsed; nothing is installed or run.
 
 - `trl_changes.json`: "configs" (fields and their defaults), "trainers" (arguments), "modules" (where a class is
-  imported from), "exports" (what `from trl import` finds in the newest), "transformers" (the minor versions that a TRL
-  version allows, up to the newest at its release). The histories of TrainingArguments have versions of transformers;
+  imported from), "exports" (what `from trl import` finds in the newest), "transformers" (the newest minor version
+  that a TRL version allowed at its release). The histories of TrainingArguments have versions of transformers;
   fields that a TRL config does not list come from TrainingArguments.
 - `verl_changes.json`: the leaf keys of ppo_trainer.yaml that changed or are gone.
 - `parts/data/trl_names.json`: the newest TRL: "defaults" of TrainingArguments, and those of its configs that differ;
@@ -269,7 +269,7 @@ def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dic
     }
     base = changes(arguments, renamed=RENAMED["TrainingArguments"])
     transformers_of = {number: allowed(sources, transformers) for number, sources in trl.items()}
-    inherited = {number: arguments[newest] for number, (_, newest) in transformers_of.items()}
+    inherited = {number: arguments[newest] for number, newest in transformers_of.items()}
     configs, trainers, newest_trl = {}, {}, [*trl][-1]
     for name in CONFIGS:
         versions = with_inherited({n: c.fields(name) for n, c in classes.items()}, inherited, classes, name)
@@ -306,14 +306,11 @@ def with_inherited(versions: dict, inherited: dict, classes: dict[str, Classes],
     return result
 
 
-def allowed(sources: Sources, transformers: dict[str, Sources]) -> list[str]:
-    """The oldest and newest minor version of transformers that a TRL version allows and that existed at its release."""
+def allowed(sources: Sources, transformers: dict[str, Sources]) -> str:
+    """The newest minor version of transformers that a TRL version allowed when it was released."""
     bounds = next(need.specifier for need in sources.needs if need.name == "transformers")
     fitting = [number for number in transformers if bounds.contains(f"{number}.99")]
-    return [
-        fitting[0],
-        max((n for n in fitting if transformers[n].day <= sources.day), default=fitting[0], key=Version),
-    ]
+    return max((n for n in fitting if transformers[n].day <= sources.day), default=fitting[0], key=Version)
 
 
 def leaves(node: dict, prefix: str = "") -> dict[str, object]:
@@ -374,12 +371,12 @@ def trl_names(trl: Sources, transformers: Sources) -> dict:
 
 
 def top_names(text: str) -> list[str]:
-    """The public names that a module defines."""
+    """The public classes, functions and constants of a module, but for lower-case texts, such as chat templates."""
     nodes = ast.walk(ast.parse(text))
     names = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.col_offset == 0}
-    assigned = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
-    names |= {node.targets[0].id for node in assigned if isinstance(node.targets[0], ast.Name)}
-    return sorted(name for name in names if not name.startswith("_") and name != "logger")
+    assigned = [node.targets[0] for node in ast.parse(text).body if isinstance(node, ast.Assign)]
+    names |= {target.id for target in assigned if isinstance(target, ast.Name) and not target.id.islower()}
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def outdated() -> list[str]:

@@ -1,15 +1,11 @@
-"""scripts/verl_train.py with the installed verl: what composes, loads and is found, runs on CPU, and a Ray cluster."""
+"""scripts/verl_train.py with the installed verl: what composes, loads and is found, and runs on CPU."""
 
 import copy
 import json
-import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -699,64 +695,12 @@ def test_grpo_runs_saves_and_resumes_with_an_environment(data, own, tmp_path):
     assert steps[-1]["data"]["training/rollout_probs_diff_max"] < 0.02
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports on which nothing listens."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """A Ray cluster of one node on ports of its own, begun elsewhere; the address of its dashboard, for --submit."""
-    folder = Path(tempfile.mkdtemp(prefix="vr"))  # sockets' paths must be short
-    port, dashboard, client, agent = free_ports(4)
-    env = cpu_env() | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # jobs run `python`
-    command = ["ray", "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", "--num-cpus=8"]
-    command += ["--dashboard-host=127.0.0.1", "--num-gpus=1", f"--temp-dir={folder}", "--disable-usage-stats"]
-    command += [f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}"]  # jobs go to the agent
-    log = (tmp_path_factory.mktemp("ray") / "log").open("w")
-    process = subprocess.Popen(
-        [*command, "--block"], env=env, stdout=log, stderr=log, start_new_session=True, cwd=folder
-    )
-    address = f"http://127.0.0.1:{dashboard}"
-    for _ in range(600):
-        try:
-            launcher.fetch(address, "/api/version")
-            break
-        except OSError:
-            assert process.poll() is None
-            time.sleep(0.1)
-    yield address
-    process.terminate()
-    process.wait(30)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def submit(cluster, data, tmp_path, monkeypatch, capfd):
-    """Submits a job in this process; (exit code, stdout, stderr)."""
-    for name, value in cpu_env().items():
-        monkeypatch.setenv(name, value)
-    flags = ["--submit", cluster, "--steps=2", *data, f"--output_dir={tmp_path}/out"]
-    # what an existing cluster decides itself
-    flags += [*(flag for flag in CPU if "ray_kwargs" not in flag), f"--override={forked_workers()}"]
-
-    def call(*more):
-        code = launcher.main([*flags, *more])
-        return code, *capfd.readouterr()
-
-    return call
-
-
-def test_ppo_is_submitted_with_an_environment_and_a_loss_of_ones_own(submit, own, tmp_path):
+def test_ppo_runs_with_an_environment_and_a_loss_of_ones_own(data, own, tmp_path):
     (tmp_path / "r.py").write_text(REWARD_FILE)
     flags = [f"--reward={tmp_path}/r.py:pays*0", f"--loss={own}:marked", TALKS, "--max_turns=2", "--eval_every=0"]
-    code, out, err = submit(*flags)
-    assert code == 0, err[-6000:]
-    assert json.loads(out)["status"] == "SUCCEEDED"
+    flags += ["--run", "--steps=2", *data, f"--output_dir={tmp_path}/out", f"--override={forked_workers()}"]
+    done = run(tmp_path, *flags)
+    assert done.returncode == 0, done.stdout[-6000:]
     metrics = [row for row in read_lines(tmp_path / "out" / "metrics.jsonl") if "critic/vf_loss" in row["data"]]
     assert [row["step"] for row in metrics] == [1, 2] and all(row["data"]["critic/grad_norm"] > 0 for row in metrics)
     assert [row["data"]["actor/pg_clipfrac"] for row in metrics] == [pytest.approx(0.25)] * 2  # by the loss of the file
@@ -765,9 +709,10 @@ def test_ppo_is_submitted_with_an_environment_and_a_loss_of_ones_own(submit, own
     assert (tmp_path / "out" / "checkpoints" / "global_step_2" / "critic").is_dir()
 
 
-def test_a_reward_that_raises_ends_a_submitted_job(submit, tmp_path):
+def test_a_reward_that_raises_ends_a_run(data, tmp_path):
     (tmp_path / "r.py").write_text(REWARD_FILE)
-    code, _, err = submit("--algorithm=grpo", "--group_size=4", f"--reward={tmp_path}/r.py:raises")
-    assert code == 3, err[-6000:]
-    assert "REWARD FAILED" in err and "the judge is down" in err
+    flags = ["--run", "--algorithm=grpo", "--group_size=4", *data, f"--reward={tmp_path}/r.py:raises"]
+    done = run(tmp_path, *flags, f"--output_dir={tmp_path}/out", f"--override={forked_workers()}")
+    assert done.returncode == 3, done.stdout[-6000:]
+    assert "error: REWARD FAILED" in done.stdout and "the judge is down" in done.stdout
     assert "the judge is down" in (tmp_path / "out" / "reward_error.txt").read_text()

@@ -7,7 +7,6 @@
     base      this bundle's scripts, on a CUDA image or on the CPU
     trl       GRPO with TRL and vLLM
     verl      verl with vLLM, or with SGLang (--sglang), on the images that verl recommends
-    nanochat  nanochat at one commit, by uv and its lock file, as that project does it
 
 Versions come from one table with the date and source of each row (--list prints it). A CUDA version without a row is
 refused. A .dockerignore is written beside the Dockerfile; existing files are overwritten only with --force.

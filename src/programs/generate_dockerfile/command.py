@@ -15,10 +15,10 @@ from parts.foundation.file_text import file_text
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 
-UBUNTU = file_text("ubuntu.Dockerfile")  # a paragraph that begins with `#: base trl` is for these styles only
+UBUNTU = file_text("ubuntu.Dockerfile")
 VERL = file_text("verl.Dockerfile")
 PINS = file_text("pins.toml")
-STYLES = {"base": "this bundle", "trl": "GRPO with TRL and vLLM", "verl": "verl", "nanochat": "nanochat"}
+STYLES = {"base": "this bundle", "trl": "GRPO with TRL and vLLM", "verl": "verl"}
 COMPOSE = file_text("compose.yaml")
 DEVCONTAINER = file_text("devcontainer.json")
 BUNDLE_FOLDERS = ("assets", "examples", "references", "scripts", "templates")
@@ -50,34 +50,26 @@ class ImagePlan:
         return BUNDLE if self.style == "base" else output.absolute().parent
 
     @property
-    def caches(self) -> dict[str, str]:
-        """{named volume: where it is mounted}."""
-        volumes = {"hf-cache": "/cache/huggingface"}
-        return volumes | ({"nanochat-cache": "/cache/nanochat"} if self.style == "nanochat" else {})
-
-    @property
     def dockerfile(self) -> str:
-        """The text, without the paragraphs of other styles."""
-        text = VERL if self.style == "verl" else UBUNTU
-        text = re.sub(r"(?m)^#: (.*)\n((?:.+\n)*\n)", lambda mark: mark[2] * (self.style in mark[1].split()), text)
+        copies = [f"COPY --chown=1000:1000 {folder} /opt/rl-training-code/{folder}" for folder in BUNDLE_FOLDERS]
         values = {
             "NAME": self.name,
             "PURPOSE": STYLES[self.style],
             "SYSTEM": ' \\\n        "libnuma1=2.0.18*"' if self.style == "trl" else "",
-            "FOLDERS": " ".join([*self.caches.values(), *(["/opt/nanochat"] if self.style == "nanochat" else [])]),
-            "VOLUMES": json.dumps([*self.caches.values()]),
+            "COPIES": "\n".join([*copies, "", ""]) if self.style == "base" else "",
             "UV": tomllib.loads(PINS)["images"]["uv"],
             "IMAGE": self.image,
             "TORCH": self.torch,
             "INDEX": f" --index-url {self.index}" if self.index else "",
             "PINS": " \\\n        ".join(f'"{name}=={version}"' for name, version in self.pins.items()),
-            "DEVICE": "cpu" if self.cuda == "cpu" else "gpu",
         }
-        return re.sub("@([A-Z]+)@", lambda mark: values[mark[1]], text)
+        return re.sub("@([A-Z]+)@", lambda mark: values[mark[1]], VERL if self.style == "verl" else UBUNTU)
 
 
 def make_plan(style: str, cuda: str, sglang: bool) -> ImagePlan:
     """Plan an image from the table; UserError if it has no such CUDA version, or for SGLang without verl."""
+    advice = "try another; nanochat is installed by `uv sync` in a clone of it"
+    need(style in STYLES, f"got --style {style}; expected one of {', '.join(STYLES)}; {advice}")
     table = tomllib.loads(PINS)
     rows = table[style]
     cuda = cuda or next(iter(rows["torch"]))
@@ -100,13 +92,15 @@ def make_plan(style: str, cuda: str, sglang: bool) -> ImagePlan:
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
-    parser.add_argument("--style", default="base", choices=list(STYLES), help="what the image is for")
+    parser.add_argument("--style", default="base", help="what the image is for: base, trl or verl")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
     parser.add_argument("--sglang", action="store_true", help="with --style verl: the image with SGLang, not vLLM")
     parser.add_argument("--output", default="Dockerfile", help="file to write, or - for stdout and no other file")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
-    parser.add_argument("--devcontainer", action="store_true", help="also write .devcontainer/devcontainer.json")
+    parser.add_argument(
+        "--devcontainer", action="store_true", help="also write .devcontainer/devcontainer.json and compose.yaml"
+    )
     parser.add_argument("--list", action="store_true", help="print the table of versions and end")
     return parse_flags(parser, argv)
 
@@ -114,24 +108,11 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
 def compose(plan: ImagePlan, output: Path) -> str:
     """compose.yaml for the image: GPUs, shared memory, caches, and tokens from the environment."""
     folder, context, text = output.absolute().parent, plan.context(output), COMPOSE
-    marks = {"GPU": plan.cuda != "cpu", "verl": plan.style == "verl", "nanochat": plan.style == "nanochat"}
-    for mark, fits in marks.items():
+    for mark, fits in {"GPU": plan.cuda != "cpu", "verl": plan.style == "verl"}.items():
         text = re.sub(rf"(?m)  # {mark}$" if fits else rf"(?m)^.*# {mark}\b.*\n", "", text)
     values = {"NAME": plan.name, "CONTEXT": os.path.relpath(context, folder)}
     values["DOCKERFILE"] = os.path.relpath(output.absolute(), context)
     return re.sub('"@([A-Z]+)@"', lambda mark: json.dumps(values[mark[1]]), text)
-
-
-def devcontainer(plan: ImagePlan, output: Path) -> str:
-    content = json.loads(DEVCONTAINER)
-    folder = output.absolute().parent / ".devcontainer"
-    content["name"] = plan.name
-    content["build"]["dockerfile"] = os.path.relpath(output.absolute(), folder)
-    content["build"]["context"] = os.path.relpath(plan.context(output), folder)
-    content["hostRequirements"]["gpu"] = plan.cuda != "cpu"
-    content["runArgs"] = run_flags(plan)
-    content["mounts"] = [f"source={name},target={path},type=volume" for name, path in plan.caches.items()]
-    return json.dumps(content, indent=2) + "\n"
 
 
 def run_flags(plan: ImagePlan) -> list[str]:
@@ -146,12 +127,10 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
         "base": "python /opt/rl-training-code/scripts/ppo_train.py --steps 5 --output_dir runs/first",
         "trl": "vllm serve --help",
         "verl": "python3 -m verl.trainer.main_ppo --help",
-        "nanochat": "python -m scripts.chat_rl --help",
     }[plan.style]
-    volumes = [word for name, path in plan.caches.items() for word in ("--volume", f"{name}:{path}")]
-    tokens = ["--env", "HF_TOKEN", "--env", "WANDB_API_KEY"]
+    tokens = ["--volume", "hf-cache:/cache/huggingface", "--env", "HF_TOKEN", "--env", "WANDB_API_KEY"]
     build = ["docker", "build", "--platform", "linux/amd64", "--file", str(output), "--tag", plan.name]
-    start = ["docker", "run", "--rm", "-it", "--init", *run_flags(plan), *volumes, *tokens]
+    start = ["docker", "run", "--rm", "-it", "--init", *run_flags(plan), *tokens]
     return {
         "build": shlex.join([*build, os.path.relpath(plan.context(output))]),
         "run": f'{shlex.join(start)} --volume "$PWD:/workspace" {plan.name} {program}',
@@ -183,10 +162,10 @@ def generate(args: argparse.Namespace) -> None:
     # BuildKit prefers NAME.dockerignore beside the Dockerfile; the context may be another folder
     ignore = output.parent / (f"{output.name}.dockerignore" if base else ".dockerignore")
     files = {output: plan.dockerfile, ignore: "\n".join([*(ONLY_BUNDLE if base else NO_SECRETS), *COMPILED, ""])}
-    if args.compose:
+    if args.compose or args.devcontainer:
         files[output.parent / "compose.yaml"] = compose(plan, output)
     if args.devcontainer:
-        files[output.parent / ".devcontainer" / "devcontainer.json"] = devcontainer(plan, output)
+        files[output.parent / ".devcontainer" / "devcontainer.json"] = DEVCONTAINER
     write(files, args.force)
     trl, tested = plan.pins.get("trl[vllm]"), make_plan("base", "", False).pins["trl"]
     if trl not in (None, tested):

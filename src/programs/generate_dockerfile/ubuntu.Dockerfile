@@ -21,7 +21,7 @@ RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d:
     && if ! getent group 1000; then groupadd --gid 1000 trainer; fi \
     && useradd --create-home --uid 1000 --gid 1000 --shell /bin/bash trainer \
     && install --directory --owner=1000 --group=1000 \
-        /opt/python /opt/venv /workspace @FOLDERS@
+        /opt/python /opt/venv /workspace /cache/huggingface
 
 COPY --from=uv /uv /uvx /usr/local/bin/
 ENV \
@@ -34,7 +34,6 @@ ENV \
     UV_HTTP_TIMEOUT="300"
 USER 1000:1000
 
-#: base trl
 # torch first, as the largest and least often changed; each layer names it again, so that none can replace it
 RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
     uv venv --seed --allow-existing --python 3.12 /opt/venv \
@@ -45,31 +44,9 @@ RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
         @PINS@ \
     && uv pip check
 
-#: nanochat
-ENV \
-    UV_PROJECT_ENVIRONMENT="/opt/venv" \
-    NANOCHAT_BASE_DIR="/cache/nanochat" \
-    OMP_NUM_THREADS="1"
-WORKDIR /opt/nanochat
-RUN git init --quiet . \
-    && git fetch --quiet --depth 1 https://github.com/karpathy/nanochat.git 92d63d4e8bb4df75c3b71618f31ddde2378b2bcd \
-    && git checkout --quiet FETCH_HEAD
-# the versions are those of its lock file
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv venv --allow-existing --python 3.10 /opt/venv \
-    && uv sync --frozen --extra @DEVICE@ --python /opt/venv/bin/python
+@COPIES@WORKDIR /workspace
 
-#: base
-COPY --chown=1000:1000 assets /opt/rl-training-code/assets
-COPY --chown=1000:1000 examples /opt/rl-training-code/examples
-COPY --chown=1000:1000 references /opt/rl-training-code/references
-COPY --chown=1000:1000 scripts /opt/rl-training-code/scripts
-COPY --chown=1000:1000 templates /opt/rl-training-code/templates
-
-#: base trl
-WORKDIR /workspace
-
-VOLUME @VOLUMES@
+VOLUME ["/cache/huggingface"]
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
     CMD ["python", "-c", \
         "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]

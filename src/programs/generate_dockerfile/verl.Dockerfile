@@ -21,7 +21,7 @@ RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d:
 USER 1000:1000
 WORKDIR /workspace
 
-VOLUME @VOLUMES@
+VOLUME ["/cache/huggingface"]
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
     CMD ["python3", "-c", \
         "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]

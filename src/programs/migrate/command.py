@@ -129,13 +129,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def split_version(text: str | None) -> tuple[str, str]:
-    """(Package, version) of PACKAGE==VERSION."""
-    match = re.fullmatch(r"(trl|verl)\s*==\s*v?([\w.]+)", text or "")
-    need(match or not text, f"got --from {text!r}; expected trl==VERSION or verl==VERSION; try --from trl==0.14")
-    return (match[1], known_version(match[1], match[2])) if match else ("", "")
-
-
 def result_of(package: str, version: tuple[str, str], report: Report, place, new_text, text: str) -> dict:
     """The migrated text and its report; an edited file also gets a comment that names both versions.
 
@@ -222,16 +215,6 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     return result
 
 
-def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
-    """Migrate a YAML file with the settings of a TRL config."""
-    job = YamlJob(file, text)
-    config = config or config_of(job)
-    need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
-    need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
-    report = migrate_yaml(job, run_of(job, config, version))
-    return result_of("trl", (version, "given"), report, job.place, job.edited, text)
-
-
 TESTED = "0.14, 0.17, 0.21, 0.26, 1.0 and 1.8"  # versions whose steps tests/files/old_trl/steps.json has
 
 
@@ -289,7 +272,10 @@ def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
 
 def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
     """Migrate a file as a TRL script, TRL settings or a verl job, by its suffix and --from."""
-    package, version = split_version(args.version)
+    given = re.fullmatch(r"(trl|verl)\s*==\s*v?([\w.]+)", args.version or "")
+    got = f"got --from {args.version!r}"
+    need(given or not args.version, f"{got}; expected trl==VERSION or verl==VERSION; try --from trl==0.14")
+    package, version = (given[1], known_version(given[1], given[2])) if given else ("", "")
     is_python, is_yaml = path.suffix in (".py", ".ipynb"), path.suffix in (".yaml", ".yml")
     need(not (is_python and package == "verl"), f"got {args.file} with --from verl; {AS_JOB}")
     if is_python:
@@ -297,7 +283,12 @@ def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
     if package == "trl" or args.config_class:
         got = f"got {args.file} with --from trl; expected .py, .ipynb or .yaml"
         need(is_yaml, f"{got}; try its flags as a YAML file, KEY: VALUE")
-        return migrate_settings(args.file, text, version, args.config_class)
+        job = YamlJob(args.file, text)
+        config = args.config_class or config_of(job)
+        need(config, f"got {args.file} without --config_class; expected that of its run; try --config_class GRPOConfig")
+        need(version, f"got {args.file} without --from; expected trl==VERSION; try that of the environment that ran it")
+        report = migrate_yaml(job, run_of(job, config, version))
+        return result_of("trl", (version, "given"), report, job.place, job.edited, text)
     return migrate_job(args.file, text, version)
 
 

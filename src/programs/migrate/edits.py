@@ -9,10 +9,12 @@ from parts.foundation.messages import UserError
 from parts.foundation.user_scripts import Argument, PythonSource
 from programs.migrate.tables import numbers
 
-# {rule: a change that no signature shows}, from version `first` to below `before`, of TRL and transformers, and of verl
+# {rule: a change that no signature shows}, of runs from version `first` to below `before`, where it came unless `since`
+# says otherwise; of TRL and transformers, and of verl
 BY_HAND = file_text("by_hand.json")
 BY_HAND_VERL = file_text("by_hand_verl.json")
-RULES = json.loads(BY_HAND) | json.loads(BY_HAND_VERL)
+OF_PACKAGE = {"trl": json.loads(BY_HAND), "verl": json.loads(BY_HAND_VERL)}
+RULES = {r: {"since": e.get("before")} | e for rules in OF_PACKAGE.values() for r, e in rules.items()}
 DEFAULT = "its default then"  # why a setting is written that the script does not give, or gives in a branch alone
 UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 
@@ -47,8 +49,7 @@ def chosen(text: str) -> str:
 
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
     """The rules that apply to a version of a package; rules without `before` are used by name only."""
-    rules = [(rule, entry) for rule, entry in RULES.items() if entry.get("package", "trl") == package]
-    at = numbers(version)
+    rules, at = [(rule, RULES[rule]) for rule in OF_PACKAGE[package]], numbers(version)
     return [(r, e) for r, e in rules if "before" in e and numbers(e.get("first", "0")) <= at < numbers(e["before"])]
 
 

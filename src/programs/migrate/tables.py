@@ -62,7 +62,7 @@ def end_of(history: dict) -> dict:
 
 def transformers_of(version: str) -> str:
     """The newest transformers at the time of a TRL release; 99.0, above all, for the newest TRL."""
-    return "99.0" if version == newest("trl") else changes("trl")["transformers"][version][1]
+    return "99.0" if version == newest("trl") else changes("trl")["transformers"][version]
 
 
 def histories(config: str, name: str) -> tuple[dict, dict]:
@@ -94,7 +94,7 @@ def since_of(config: str, name: str, version: str) -> str:
     """The first version after this one that changed a setting."""
     in_config, in_base = histories(config, name)
     later = [since for since in in_config if numbers(since) > numbers(version)]
-    from_version = changes("trl")["transformers"][version][1]
+    from_version = changes("trl")["transformers"][version]
     later += [f"transformers {since}" for since in in_base if numbers(since) > numbers(from_version)]
     gone = gone_entry(config, name).get("since", newest("trl"))
     return later[0] if later else f"transformers {gone}" if in_base else gone

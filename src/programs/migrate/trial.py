@@ -81,17 +81,6 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
         owner.from_pretrained = classmethod(load)
 
 
-def replace_data(data: str) -> None:
-    """Make load_dataset return the rows of a file."""
-    import datasets
-
-    def load(*_, split=None, **__):
-        rows = datasets.Dataset.from_list(read_rows(data))
-        return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
-
-    datasets.load_dataset = load
-
-
 def replace_training(record: dict, folder: str) -> None:
     """Record each config as the script makes it, cut it to one step of four rows, and exit after that step."""
     import transformers
@@ -129,12 +118,16 @@ def replace_training(record: dict, folder: str) -> None:
 
 def one_step(file: str, folder: str, model: str, data: str) -> int:
     """What the trial process does: run the script with a small model and few rows until its first step ends."""
+    import datasets
     import transformers
+
+    def load(*_, split=None, **__):
+        rows = datasets.Dataset.from_list(read_rows(data))
+        return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
 
     record: dict = {"notes": []}
     replace_loading(folder, model, record["notes"])
-    if data:
-        replace_data(data)
+    datasets.load_dataset = load if data else datasets.load_dataset
     replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
     sys.argv = [file]

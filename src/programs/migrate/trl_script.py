@@ -383,11 +383,11 @@ class TrlMigration:
         history, modules = changes("trl")["modules"].get(name, {}), trl_today("modules")
         exports, is_top = changes("trl")["exports"], module in ("trl", "trl.trainer")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
-        if name in ["*", *(exports if is_top else inside)]:
+        is_text = module in modules and name.endswith(("_template", "_schema"))  # of a chat, which no table lists
+        if is_text or name in ["*", *(exports if is_top else inside)]:
             return module
-        was_there = "experimental" not in module or module in history.values()
         today = value_at(history, newest("trl"), None)
-        if today and was_there:
+        if today and ("experimental" not in module or module in history.values()):
             return today
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""

@@ -28,7 +28,9 @@ Deliberately left out: Megatron, reward models, verl's own tools and asynchronou
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # a GRPOTrainer's file, moved
     python scripts/verl_train.py --check --overrides mine.txt                            # KEY=VALUE a line, by hand
-    python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
+    python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --slurm           # or --run
+    python scripts/verl_train.py --config my.yaml --output_dir /shared/o --print         # for a Ray that runs already:
+    ray job submit --address http://HEAD:8265 --working-dir /shared/o/job -- bash run.sh
 
 Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function or an environment
 failed, 128 + n stopped by signal n.

@@ -11,7 +11,7 @@ from programs.verl_train.checks import check_written, run_check
 from programs.verl_train.export import export_job
 from programs.verl_train.from_trl import TrlRun, trl_run
 from programs.verl_train.job_folder import job_findings, prepare_job
-from programs.verl_train.launch import batch_file, run_local, script, submit_job, write_script
+from programs.verl_train.launch import batch_file, run_local, script, write_script
 from programs.verl_train.overrides import name_findings
 from programs.verl_train.refusals import say_notes, size_findings
 from programs.verl_train.settings import Config, hardware_flags, parse_config
@@ -32,6 +32,8 @@ def print_files(config: Config, run: TrlRun | None) -> int:
     findings += [text for _, text in name_findings(overrides) or []]
     for finding in findings + (job_findings(folder) if config.slurm else []):
         say(f"warning: {finding}")
+    if config.print:
+        say("note: the rewards were not tried, which --check does")
     return 0
 
 
@@ -49,8 +51,6 @@ def run(argv: list[str]) -> int:
         return run_check(config)
     if config.export:
         return export_job(config, of_trl)
-    if config.submit:
-        return submit_job(config, of_trl)
     return run_local(config, of_trl) if config.run else print_files(config, of_trl)
 
 

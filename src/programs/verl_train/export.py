@@ -123,26 +123,6 @@ def port_text(config: Config, run: TrlRun, overrides: list[Override], checked: l
     )
 
 
-def with_prompts(rows: list[dict]) -> list[dict]:
-    """Rows with the prompt in extra_info too, as verl gives a reward no other."""
-    for row in rows:
-        prompt = row["prompt"][0]["content"] if row["extra_info"].get("prompt_is_text") else row["prompt"]
-        row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
-    return rows
-
-
-def trial_sentences(trial: dict, findings: list[str]) -> list[str]:
-    """What the trial of an exported reward has shown."""
-    sentences = [*findings]
-    if trial.get("raised"):
-        sentences.append(f"in a trial the reward raised at {trial['raised']}; verl would silently drop such a row")
-    if trial.get("completions") and not findings:
-        seen = ", ".join(f"{score:g}" for score in trial["scores"][:6])
-        rows = f"{trial['completions']} completions of {trial['rows']} rows"
-        sentences.append(f"The reward was tried: {rows} have the functions' weighted sum as their score ({seen} seen)")
-    return sentences
-
-
 def export_job(config: Config, run: TrlRun | None = None) -> int:
     """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where a trial reward raised."""
     check_exportable(config)
@@ -154,7 +134,10 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
         place = Path(job_folder).resolve()
         job, overrides = prepare_job(config, folder=place)
         names = ["train.parquet", "val.parquet"] if job.held_out else ["train.parquet"]
-        splits = {name: with_prompts(parquet_rows(place / name)) for name in names}
+        splits = {name: parquet_rows(place / name) for name in names}
+        for row in [row for split in splits.values() for row in split]:  # verl gives a reward no other prompt
+            prompt = row["prompt"][0]["content"] if row["extra_info"].get("prompt_is_text") else row["prompt"]
+            row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
         rows = splits["train.parquet"]
         reward = reward_text(reward_specs(config), rows, job.columns, config.group_size)
         wrong = name_findings(overrides)
@@ -166,11 +149,17 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
             write_parquet_file(split, folder / name)
         write_parquet_file(rows, place / "train.parquet")
         findings, trial = try_job(place, export=str(folder / "verl_reward.py"))
-    checked = ([KEYS_CHECKED] if wrong is not None else []) + trial_sentences(trial, findings)
+    checked = ([KEYS_CHECKED] if wrong is not None else []) + findings
+    if trial.get("raised"):
+        checked.append(f"in a trial the reward raised at {trial['raised']}; verl would silently drop such a row")
+    if trial.get("completions") and not findings:
+        seen = ", ".join(f"{score:g}" for score in trial["scores"][:6])
+        tried = f"{trial['completions']} completions of {trial['rows']} rows"
+        checked.append(f"The reward was tried: {tried} have the functions' weighted sum as their score ({seen} seen)")
     if trained := settings.get("eval/trained_rows"):
         shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
         checked.append(f"{shares}: the accuracy that verl logs is inflated")
-    text = script(config, job, overrides, places={job.folder: "$HERE", str(folder): "$HERE"}, run=run)
+    text = script(config, job, overrides, places={str(folder): "$HERE"}, run=run)
     write_script(folder / "run.sh", text)
     if run:
         (folder / "port.md").write_text(port_text(config, run, overrides, checked), encoding="utf-8")

@@ -159,16 +159,6 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     return folder / "verl_reward.py"
 
 
-def refuse_groups(reward: Reward) -> None:
-    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
-    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
-    need(
-        not names,
-        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
-        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
-    )
-
-
 def tried_scores(module: dict, file: Path, export: str = "") -> dict:
     """Score rows of a job's data: the completions of a row in one batch, and one by one, as verl calls a reward.
 
@@ -244,8 +234,8 @@ def try_job(folder: Path, export: str = "") -> tuple[list[str], dict]:
     ], trial
 
 
-def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
-    """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
+def prepare_job(config: Config, folder: Path | None = None) -> tuple[Layout, list[Override]]:
+    """Write the job folder and return the job and its overrides."""
     check_expressible(config)
     check_output(config)
     specs = reward_specs(config)
@@ -262,30 +252,36 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         held_out, more = job_rows(config, setup, source, "test")
     tasks, columns = [task_row(row) for row in held_out], list(dict.fromkeys([*columns, *more]))
     mark_trained(config, [task_row(row) for row in rows], tasks)
-    check_row_count(config, len(rows))
+    prompts = config.batch_size // config.group_size
+    few = f"got {len(rows)} rows; expected at least the {prompts} prompts of a step"
+    few += "; try more rows, or a smaller --batch_size"
+    need(len(rows) >= prompts or config.print or config.export, few)
+    if len(rows) < prompts:  # a command may be written before its data is there
+        say(f"warning: {few}")
     folder.mkdir(parents=True, exist_ok=True)
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
     write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
     reward = Reward(specs)
-    refuse_groups(reward)
+    grouped = ", ".join(name for name, function in reward.functions.items() if getattr(function, "needs_group", False))
+    got = f"got reward {grouped}, which compares the completions of a prompt"
+    need(not grouped, f"{got}; expected a score for each completion by itself, as verl scores them; {OUR_TRAINERS}")
     given = [*columns, OBJECTS] if setup else columns
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(given)})
     job = Layout(
-        folder="" if remote else str(folder),
+        folder=str(folder),
         output=str(output),
         template=(setup and setup.bridge.chat_template) or template,
         held_out=bool(held_out),
         parameters=count_parameters(config),
         columns=columns,
         rows=len(rows),
-        cpus=None if remote or config.slurm else config.cpus or os.cpu_count() or 1,
+        cpus=None if config.slurm else config.cpus or os.cpu_count() or 1,
     )
     need(
-        job.parameters or config.lr,
-        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6",
+        job.parameters or config.lr, f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6"
     )
     overrides = make_overrides(config, job)
     settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
@@ -317,16 +313,6 @@ def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: l
     )
 
 
-def check_row_count(config: Config, count: int) -> None:
-    """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
-    prompts = config.batch_size // config.group_size
-    few = f"got {count} rows; expected at least the {prompts} prompts of a step"
-    few += "; try more rows, or a smaller --batch_size"
-    need(count >= prompts or config.print or config.export, few)
-    if count < prompts:
-        say(f"warning: {few}")
-
-
 def reward_specs(config: Config) -> list[str]:
     """The reward functions of a job; an environment needs none."""
     return [*map(full_spec, config.reward if config.environment else specs_for(config.data, config.reward))]
@@ -340,7 +326,14 @@ def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -
     warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
     for row in rows:
         row["data_source"] = config.data_source or row["data_source"]
-    return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
+    if not setup:
+        return rows, columns
+    known = []
+    for row in rows:
+        values = {name: value for name, value in row_columns(row).items() if name in columns}
+        known.append({"prompt": row["prompt"], "columns": values, "row": row})
+    check_environment_rows(setup.environments, known)  # UserError for one that `reset` refuses
+    return [fit["row"] for fit in playable_rows(config, setup, known, source)], columns
 
 
 def task_row(row: dict) -> dict:
@@ -371,16 +364,6 @@ def environment_setup(config: Config) -> PlaySetup:
     )
     check_fits(config, model_shape(config).get("max_position_embeddings"))
     return setup
-
-
-def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns: list[str], source: str) -> list[dict]:
-    """verl's rows without those whose prompts are too long with the tools; UserError for one that `reset` refuses."""
-    known = []
-    for row in rows:
-        values = {name: value for name, value in row_columns(row).items() if name in columns}
-        known.append({"prompt": row["prompt"], "columns": values, "row": row})
-    check_environment_rows(setup.environments, known)
-    return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
 def job_findings(folder: Path) -> list[str]:

@@ -1,8 +1,7 @@
-"""run.sh, and who starts it: this machine, a Ray cluster or Slurm."""
+"""run.sh, and who starts it: this machine or Slurm."""
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import os
 import re
@@ -11,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 from parts.data.verl_keys import ROLLOUT
@@ -29,14 +27,7 @@ from programs.verl_train.settings import INSTALL, VERL, Config
 
 RUN = file_text("job_files/run.sh")
 SBATCH = file_text("job_files/job.sbatch")
-# a Ray that stands has not the environment of run.sh; Hydra wants \' for a quote in the path
-HANDED = r'''"+ray_kwargs.ray_init.runtime_env.env_vars={VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"'''
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values stand in the override
-# what a process of the reward prints of itself, after Ray's prefix, or as the error that ends the run
-FAILED_REWARD = re.compile(
-    r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
-)
-RAY_ADDRESSES = {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"}  # of a cluster that Ray would take for the one meant
 
 
 def shell_word(text: str, places: dict[str, str]) -> str:
@@ -53,10 +44,9 @@ def script(
     config: Config, job: Layout, overrides: list[Override], python="python", places=None, run: TrlRun | None = None
 ) -> str:
     """run.sh: the command; after the first override of a setting stand the setting and TRL's names for it."""
-    places, names = places or {}, [f.name for f in dataclasses.fields(Config)]
+    places, names = {f"{job.folder}/": "$HERE/"} | (places or {}), [f.name for f in dataclasses.fields(Config)]
     order = {name: i for i, name in enumerate(names)} | {"override": len(names)}
-    stands = config.slurm or config.submit
-    lines, source = [f"  {HANDED}"] if stands else [], None
+    lines, source = [], None
     for override in sorted(overrides, key=lambda o: order[o.source]):
         line = f"  {shell_word(override.text(), places)}"
         if override.source != source:
@@ -68,7 +58,7 @@ def script(
         RUN,
         title=Path(config.from_trl).name if config.from_trl else config.algorithm,
         verl=VERL,
-        ray="" if stands else "unset RAY_ADDRESS  # a Ray of its own, in all its processes\n",
+        ray="standing" if config.slurm else "own",
         output=shell_word(job.output, places),
         overrides="\n".join(lines),
         python=python,
@@ -97,18 +87,14 @@ def write_script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
+def follow(command: list[str], output: Path) -> int:
     """Run a command and return 0, 1 on failure, 3 where a reward or an environment failed, 128 + n after signal n.
 
-    Its output goes to the terminal and to verl.log of the output folder. The flag `action` decides on the cluster,
-    whatever the environment names; `stopped` is said after a signal.
+    Its output goes to the terminal and to verl.log of the output folder.
     """
     signals, failed, log = [], "", output / "verl.log"
-    for name in RAY_ADDRESSES & os.environ.keys():
-        say(f"note: {name} {os.environ[name]} is ignored for --{action}")
-    env = {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    child = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
+    child = subprocess.Popen(command, start_new_session=True, **pipes)
 
     def stop(signum, frame) -> None:
         signals.append(signum)
@@ -123,14 +109,13 @@ def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
                 f.flush()
                 sys.stderr.buffer.write(line)
                 sys.stderr.flush()
-                failed = failed or failure_in(line.decode(errors="replace"))
     finally:
         for signum, handler in earlier.items():
             signal.signal(signum, handler)
-    with contextlib.suppress(OSError):  # on a cluster it may be another machine's
+    with contextlib.suppress(OSError):
         failed = (output / REWARD_ERROR).read_text(encoding="utf-8").strip()
     if signals:
-        say(f"stopped by signal {signals[0]}; {stopped}")
+        say(f"stopped by signal {signals[0]}; --resume continues from the newest checkpoint")
         return 128 + signals[0]
     if failed:
         say(f"error: {failed}")
@@ -140,32 +125,22 @@ def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
     return int(child.returncode != 0)
 
 
-def failure_in(line: str) -> str:
-    match = FAILED_REWARD.match(line)
-    return match[1].strip() if match else ""
-
-
-def ready_job(config: Config, run: TrlRun | None, python: str = "python", remote: bool = False) -> Layout:
-    """Write the job folder with its run.sh, once its copies load and its rewards mean in verl what they mean here."""
-    job, overrides = prepare_job(config, remote)
-    folder = Path(job.output) / "job"
-    for finding in size_findings(config, job.parameters)[2]:
-        say(f"warning: {finding}")
-    findings = job_findings(folder)
-    need(not findings, "".join(findings[:1]))
-    write_script(folder / "run.sh", script(config, job, overrides, python, run=run))
-    return job
-
-
 def run_local(config: Config, run: TrlRun | None = None) -> int:
     """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
     need_verl()
     names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
     engine = (names or [config.verl_rollout])[-1]
     need(not missing_engine(engine), f"got a Python without {engine}, the sampling engine; expected it; {INSTALL}")
-    job = ready_job(config, run, shlex.quote(sys.executable))
-    stopped, output = "--resume continues from the newest checkpoint", Path(job.output)
-    return follow([f"{job.folder}/run.sh"], output, "run", stopped) or finish(config, output)
+    job, overrides = prepare_job(config)
+    for finding in size_findings(config, job.parameters)[2]:
+        say(f"warning: {finding}")
+    folder, output = Path(job.folder), Path(job.output)
+    findings = job_findings(folder)
+    need(not findings, "".join(findings[:1]))
+    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable), run=run))
+    if address := os.environ.get("RAY_ADDRESS"):
+        say(f"note: RAY_ADDRESS {address} is ignored for --run, which has a Ray of its own")
+    return follow([str(folder / "run.sh")], output) or finish(config, output)
 
 
 def finish(config: Config, output: Path) -> int:
@@ -194,56 +169,3 @@ def name_dtype(folder: Path) -> None:
         dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}[entry["dtype"]]
         settings = json.loads(config.read_text(encoding="utf-8")) | {"dtype": dtype}
         config.write_text(json.dumps(settings, indent=2), encoding="utf-8")
-
-
-def fetch(address: str, path: str) -> dict:
-    with urllib.request.urlopen(address.rstrip("/") + path, timeout=10) as answer:
-        return json.load(answer)
-
-
-def need_cluster(config: Config) -> None:
-    """Raise UserError within seconds unless a Ray dashboard answers there, with the GPUs and CPUs of the run."""
-    got, usage, gpus = f"got --submit {config.submit}", {}, config.nodes * config.gpus_per_node
-    address = re.fullmatch(r"https?://[^/\s]+/?", config.submit)
-    need(address, f"{got}; expected the dashboard's address; try --submit http://HEAD:8265")
-    try:
-        fetch(config.submit, "/api/version")
-    except (OSError, ValueError) as error:
-        expected = "expected the address that `ray start --head --dashboard-host=0.0.0.0` prints"
-        has_token = getattr(error, "code", None) in (401, 403)  # which Ray's own client sends
-        need(has_token, f"{got}, where no Ray cluster answers ({error}); {expected}; try opening it in a browser")
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not every one tells what it has
-        usage = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
-    for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
-        total = usage.get(name, [0, 0])[1]
-        lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray hangs"
-        need("CPU" not in usage or total >= count, f"{lacking}; try fewer --nodes or --gpus_per_node")
-
-
-def submit_job(config: Config, run: TrlRun | None = None) -> int:
-    """--submit: send the job folder to a Ray cluster by `ray job submit`, follow its log, and return as it does."""
-    need_cluster(config)
-    need(importlib.util.find_spec("ray"), f"got a Python without ray ({sys.executable}); expected it; {INSTALL}")
-    output = Path(ready_job(config, run, remote=True).output)
-    folder = output / "job"
-    say_what_is_sent(config, folder)
-    variables = {name: value for name, value in os.environ.items() if name.startswith("VERL_")}
-    runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log"], "env_vars": variables}
-    command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", config.submit]
-    command += ["--working-dir", str(folder), "--runtime-env-json", json.dumps(runtime), "--", "bash", "run.sh"]
-    stopped = f"the job continues; to stop it: ray job stop --address {config.submit} and its name, as printed above"
-    code = follow(command, output, "submit", stopped)
-    if not code:
-        tell(json.dumps({"status": "SUCCEEDED", "output_dir": str(output)}))
-    return code
-
-
-def say_what_is_sent(config: Config, folder: Path) -> None:
-    """Tell which files of the user go to a cluster, and which folders of this machine its nodes have to see."""
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    users = [n for n in names if n.startswith(("rewards_", "environment/", "own_")) and "__pycache__" not in n]
-    say(f"note: these files of yours are sent: {', '.join(users)}")
-    for name in ("model", "critic_model"):
-        if (path := getattr(config, name)) and Path(path).is_dir():
-            say(f"note: the folder of --{name} {path} is not sent; every node needs it there; try a hub id")
-    say(f"note: checkpoints and logs go to {folder.parent} on the nodes; several nodes must share it")

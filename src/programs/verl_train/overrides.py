@@ -97,7 +97,7 @@ Rows = Iterator[tuple[str, str, object]]  # (the setting that it comes from, ver
 class Layout:
     """What the overrides need beside the settings: where things lie, and what was found out about them."""
 
-    folder: str  # of train.parquet and verl_reward.py; "" where a job's working directory is that folder
+    folder: str  # of train.parquet and verl_reward.py
     output: str  # checkpoints, samples and logs; absolute
     template: str | None  # chat template for data or models without one
     held_out: bool

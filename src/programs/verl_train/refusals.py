@@ -74,7 +74,7 @@ TRAPS = {
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
 }
 
-ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
+ACTIONS = ("print", "export", "check", "run", "slurm")
 TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
 OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
 
@@ -155,19 +155,16 @@ def say_notes(config: Config) -> None:
         say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
 
 
-def trained_widths(c: Config) -> list[int]:
-    """Bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype."""
-    given = {key: dtype for _, key, dtype in map(split_override, c.override)}
-    parts = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
-    return [4 if "32" in given.get(f"{part}.{WEIGHT_DTYPE}", "fp32") else 2 for part in parts]
-
-
 def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:
     """GiB of one GPU by part; training and sampling take turns on it. The reference waits in CPU memory."""
     if not parameters:
         return {}
-    shape, gpus, widths, tokens = model_shape(c), c.nodes * c.gpus_per_node, trained_widths(c), c.micro_batch_tokens
+    shape, gpus, tokens = model_shape(c), c.nodes * c.gpus_per_node, c.micro_batch_tokens
     decoder, width, parts = decoder_shape(shape) if shape else None, 4 if c.precision == "fp32" else 2, {}
+    dtypes = {key: dtype for _, key, dtype in map(split_override, c.override)}
+    networks = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
+    # bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype
+    widths = [4 if "32" in dtypes.get(f"{network}.{WEIGHT_DTYPE}", "fp32") else 2 for network in networks]
     adapters = adapter_weights(decoder, c.lora_rank) if decoder else 0
     trained = adapters if c.lora_rank else parameters
     for part, count in {"weights": parameters + adapters, "gradients": trained, "optimizer": 2 * trained}.items():

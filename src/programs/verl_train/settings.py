@@ -91,13 +91,14 @@ class Config(PolicySettings):
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
     ship: list[str] = setting([], "further file that a reward or environment needs, repeatable")
     # what to do
-    print: bool = setting(False, "print the command and write the job folder", section="what to do")
+    print: bool = setting(
+        False, "print the command and write the job folder, which `ray job submit` takes", section="what to do"
+    )
     export: str = setting(
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )
     check: bool = setting(False, "compose and load everything with the installed verl, without starting a run")
     run: bool = setting(False, "train on this machine, in its own Ray")
-    submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 
     def __post_init__(self):
