@@ -535,7 +535,7 @@ def test_rows_of_other_classes_and_rows_that_get_none(tmp_path, rewards, capsys)
     rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "level": 1 + i % 3} for i in range(12)]
     file = write_lines(tmp_path / "rows.jsonl", rows)
     code, report, err = run(capsys, f"{rewards}:by_class", "--data", file)
-    assert (code, report["proved"]) == (0, False) and "gold of level=1 gets 1, of level=2 2, by a weight or" in err
+    assert (code, report["proved"]) == (0, True), err
     code, _, err = run(capsys, f"{rewards}:skips", "--data", file)
     assert code == 0 and "8.3% got None and do not count" in err
 
@@ -606,11 +606,6 @@ class Keeps(Sound):
         self.best = max(self.best, float(self.right))
         return self.best
 
-class GoesOn(Sound):
-    def reply(self, text):
-        self.right = self.right or text.strip() == self.answer
-        return "Go on."
-
 class Tool:
     def reset(self, answer, **row):
         self.answer, self.right = int(answer), False
@@ -640,14 +635,14 @@ class Reward:
 
 
 FOUND = {  # what is found of an environment; nothing of the others
-    "Leaks": ["shared_state: ", "ppo_train.py pays ", "verl_train.py pays "],
+    "Leaks": ["not_repeatable: ", "ppo_train.py pays ", "verl_train.py pays "],
     "Asks": ["grpo_train.py pays "],
     "Keeps": ["reset: an object's second conversation"],
 }
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("name", [*FOUND, "Sound", "GoesOn", "Tool"])
+@pytest.mark.parametrize("name", [*FOUND, "Sound", "Tool"])
 def test_an_environment_in_four_places(tmp_path, capsys, name):
     findings = FOUND.get(name, [])
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
@@ -658,7 +653,6 @@ def test_an_environment_in_four_places(tmp_path, capsys, name):
     assert code == bool(findings), report
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
     assert ("What gold answers are paid was not measured" in err) == (name == "Tool")
-    assert ("Note: gold has full marks, and goes on to turn 8; " in err) == (name == "GoesOn")
     if name == "Asks":
         assert len(report["findings"]) == 1, report["findings"]
         assert "policy gold: 0.5, alone 1" in report["findings"][0]

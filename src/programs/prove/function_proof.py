@@ -19,7 +19,6 @@ from programs.prove.function_checks import (
     ROUNDING,
     Fit,
     compared,
-    look_at_bootstrap,
     look_at_calls,
     look_at_entropy,
     look_at_equal_scores,
@@ -33,10 +32,9 @@ from programs.prove.function_checks import (
 from programs.prove.proof import Proof, parsed
 from programs.prove.recognition import Candidate, callable_of, recognised
 
-UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
 # forms that count if they fit
-RARE = {*"begins by_time inside off interleaved going full dual_inside white set".split()}
+RARE = {*"by_time inside off interleaved full dual_inside white".split()}
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
@@ -70,13 +68,8 @@ def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) 
     return Fit(value, gradient, way, given, result, changed)
 
 
-def judge(candidate: Candidate, function, numbers: list[float], words: str) -> None:
-    """Compare a function with its formula and note findings in `candidate`.
-
-    Args:
-        numbers: those in its source.
-        words: its docstring and comments.
-    """
+def judge(candidate: Candidate, function, numbers: list[float]) -> None:
+    """Compare a function, whose source has these numbers, with its formula and note findings in `candidate`."""
     tried = Tried(function, candidate)
     c = inputs(tried.kind, tried.takes, numbers)
     c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # these are maximised
@@ -91,13 +84,12 @@ def judge(candidate: Candidate, function, numbers: list[float], words: str) -> N
     candidate.written_as = written_as(candidate, tried, fit)
     if not fit.exact or not look_at_calls(candidate, tried, fit):
         return
-    look_at_way(candidate, tried, fit, words)
-    if "mask" in tried.takes and not fit.given.get("going"):
+    look_at_way(candidate, fit)
+    if "mask" in tried.takes:
         look_beneath(candidate, tried, fit.given)
     if tried.kind == "advantage":
         look_at_equal_scores(candidate, tried, fit.given)
     if tried.kind == "gae":
-        look_at_bootstrap(candidate, tried, fit, words)
         look_at_returns(candidate, tried, fit)
     if tried.kind == "loss":
         look_at_entropy(candidate, tried, fit)
@@ -121,10 +113,6 @@ def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]
     if "mask" in tried.takes and exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms, padded=True)):
         candidate.find("it whitens its advantages over the padding too; expected over the masked tokens alone")
         return fit
-    switches = [{"set": {name: not value}} for name, value in candidate.switches.items()]
-    if other := exact_fit(candidate, tried, c, [form | switch for switch in switches for form in forms]):
-        ((name, value),) = other.given["set"].items()
-        fault = f"at its default {name}={not value} {fault}; with {name}={value} it is one"
     if candidate.generic or any(form.get("inside", ["length"]) != ["length"] for form in forms):
         candidate.unknown_form = True
         candidate.why = fault.replace("it is none of the published forms", "it is not one of the forms known here")
@@ -150,14 +138,13 @@ def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict])
     if "mask" in tried.takes and wide:
         with contextlib.suppress(Exception):  # it takes no [B, T]
             tried(c | wide[0])
-            # [B] is kept for [T, B], where it broadcasts to the same input; for [B, T] it would be another
-            forms = [x for x in forms if x["advantages"].shape in (shape, () if "by_time" in x else shape[:1])]
+            forms = [x for x in forms if x["advantages"].shape in (shape, shape[:1])]
     return exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms))
 
 
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
     """The way of the formula and the form of inputs that a function fits, for the report."""
-    notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
+    notes = [NOTES[x] for x in NOTES if x in fit.given]
     if roles := fit.given.get("inside"):
         notes.append(f"with {' and '.join(f'{role} {fit.given[role]:g}' for role in roles)} inside")
     if "entropy" in tried.takes:
@@ -239,8 +226,7 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
             eager = torch.compiler.set_stance("force_eager")  # compiling one function takes a minute
             with eager, warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
                 warnings.simplefilter("ignore")
-                text = ast.get_source_segment(file.read_text(encoding="utf-8"), node)
-                judge(x, function, numbers_in(node, file), "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', text)))
+                judge(x, function, numbers_in(node, file))
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:
@@ -294,10 +280,7 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
         f"{len(agreeing)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    if by_time := [x.name for x in agreeing if x.axis]:
-        words = f"{first(by_time)} fit{'s' if len(by_time) == 1 else ''} only if inputs are [T, B]"
-        proof.sentences[-1] += f" {words}; for [B, T] the mean goes over the wrong axis."
-    masked = [x for x in agreeing if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
+    masked = [x for x in agreeing if "mask" in x.roles.values() and "without holes" not in x.written_as]
     tried = "ragged rows, pads on either side, a hole and an empty row change nothing"
     if masked:
         clean = sum(not x.leak for x in masked)

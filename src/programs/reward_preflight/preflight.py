@@ -35,12 +35,11 @@ ADVICE = {
     "signature": "add **kwargs",
     "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
     "latency": "bound the work per completion, or make it async",
-    "classes": "--full_score, if all rows can reach it",
     "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
     "chat": "--chat here and in the run, or chat messages; a base model needs neither",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none", "classes", "long_gold", "chat"}  # findings that never fail
+WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
 
 class Preflight(Checks):
@@ -51,8 +50,6 @@ class Preflight(Checks):
         self.functions = process.about
         weights = {function["name"]: function["weight"] for function in self.functions}
         self.grader = Grader(process, weights, as_batch, lambda k, name, text, g: self.find(k, f"{name} {text}", g))
-        self.best = {}  # {function: the highest score of gold, at least 1}
-        self.weighted = {}  # {function: its `weight_column`}
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
 
@@ -98,25 +95,17 @@ class Preflight(Checks):
     # ---- gold
 
     def full(self, graded: Graded) -> float:
-        """The highest total score that a completion can get from the functions that apply to it.
-
-        A function counts with its documented range, else with gold's best score, at least 1.
-        """
+        """The total of full marks from the functions that apply: of each the highest documented score, else 1."""
         if self.args.full_score is not None:
             return self.args.full_score
         tops = 0.0
         for function in self.functions:
             name, (low, high) = function["name"], bounds(function["range"])
-            ends = (low or 0.0, self.own_best(name, graded.row) if high is None else high)
+            ends = (low or 0.0, 1.0 if high is None else high)
             applies = graded.parts.get(name) is not None or name in graded.problems
             # scores that compare a group's completions are left out: a single completion cannot reach them
             tops += max(function["weight"] * end for end in ends) if applies and name not in self.whole else 0.0
         return tops
-
-    def own_best(self, name: str, row: dict) -> float:
-        """The highest score of gold, 1 at least, among rows of the same weight or class."""
-        column, scores, _ = self.weighted.get(name, ("", {}, False))
-        return scores.get(str(row["columns"].get(column)), self.best.get(name, 1.0))
 
     def is_full(self, graded: Graded) -> bool:
         total, full = self.grader.total(graded), self.full(graded)
@@ -142,11 +131,8 @@ class Preflight(Checks):
         for row, variants in pairs:
             row["gold"] = next(variants[name] for name in order if name in variants)
         results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
-        self.note_best(results)
-        self.weighted = {name: column for name in self.best if (column := weight_column(results, name, self.args))}
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
         self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
-        self.report["gold"]["weighted_by"] = sorted({column for column, _, weighs in self.weighted.values() if weighs})
         return results
 
     def trial(self, pairs: list[tuple]) -> list[Graded]:
@@ -157,16 +143,10 @@ class Preflight(Checks):
         results, others = results[: len(few)], map(self.grader.total, results[len(few) :])
         scores = zip(map(self.grader.total, results), others, strict=True)
         self.upside_down |= all(None not in pair and pair[0] < pair[1] for pair in scores)
-        self.note_best(results)
         return results
 
-    def note_best(self, results: list[Graded]) -> None:
-        """Keep each function's highest score, at least 1."""
-        for name, value in ((name, value) for graded in results for name, value in graded.parts.items()):
-            self.best[name] = max(self.best.get(name, 1.0), value or 0.0)
-
     def look_at_gold(self, results: list[Graded]) -> None:
-        """Add findings about gold: recall, None, weights of rows, texts longer than the run's limit."""
+        """Add findings about gold: recall, None, texts longer than the run's limit."""
         gold, scores = self.report["gold"], [(graded, self.grader.total(graded)) for graded in results]
         low = []
         for graded in [g for g, score in scores if score is not None and not self.is_full(g)]:
@@ -179,11 +159,6 @@ class Preflight(Checks):
         if 0 < gold["none"] < 1:
             message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
             self.find("none", message, advice="leave out rows whose reference cannot be used")
-        for name, (column, scores, weighs) in self.weighted.items():
-            if not weighs:
-                (low, least), *_, (high, most) = sorted(scores.items(), key=lambda pair: pair[1])
-                gets = f"gold of {column}={low} gets {least:g}, of {column}={high} {most:g}"
-                self.find("classes", f"{name}: {gets}: a weight, or a part that never pays there?")
         limit = self.args.limit_characters
         longer = [graded for graded in results if limit and len(graded.text) > limit]
         if longer:
@@ -325,33 +300,3 @@ class Preflight(Checks):
 def wrong_text(row: dict) -> str:
     """A completion that should score low: a wrong answer in gold's form, or another row's gold."""
     return in_place(row, row["wrong"][0]) if row["wrong"] else row["other_gold"]
-
-
-def weight_column(golds: list[Graded], name: str, args) -> tuple[str, dict[str, float], bool] | None:
-    """(Column whose values explain gold's different scores, {value: gold's score}, whether it is a weight), or None.
-
-    Such a column has few values, with one score each. It is a weight if its values are numbers to which scores are
-    proportional. The answer's own columns do not count: a reward may return the answer itself.
-    """
-    paid = [(g.row, part) for g in golds if (part := g.parts.get(name) or 0.0) >= 1]
-    if len({part for _, part in paid}) < 2:
-        return None
-    references, candidates = {*SOLUTIONS, *answer_columns(args), args.gold_column}, []
-    for column in paid[0][0]["columns"].keys() - references:
-        values, scores = [row["columns"].get(column) for row, _ in paid], {}
-        for value, (_, part) in zip(values, paid, strict=True):
-            scores.setdefault(str(value), set()).add(round(part, 9))
-        is_one_each = all(len(x) == 1 for x in scores.values()) and len(scores) <= len(paid) / 2
-        if is_one_each and not all(is_number(row["answer"], x) for x, (row, _) in zip(values, paid, strict=True)):
-            numbers = all(isinstance(x, int | float) and x > 0 for x in values)
-            ratios = {round(part / x, 6) for x, (_, part) in zip(values, paid, strict=True)} if numbers else ()
-            candidates.append((column, {value: max(scores[value]) for value in scores}, len(ratios) == 1))
-    return min(candidates, key=lambda x: (not x[2], len(x[1]), x[0]), default=None)
-
-
-def is_number(text: str | None, value) -> bool:
-    """Whether an answer's text is the number `value`."""
-    try:
-        return float(str(text).replace(",", "")) == float(value)
-    except (TypeError, ValueError):
-        return False
