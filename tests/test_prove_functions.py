@@ -281,7 +281,7 @@ wrong axis | clipped | ppo => grpo \
 | (loss * mask).sum() / mask.sum() => ((loss * mask).sum(0) / mask.sum(0).clamp(min=1)).mean() | over the wrong axis
 entropy added | an entropy term | - entropy_coef => + entropy_coef | a larger entropy raises the loss
 whitened over the padding | whitened over the mask | advantages[mask > 0] => advantages \
-| whitens its advantages over the padding
+| none of the published
 another value later | grpo advantage | def => calls = [0]\\ndef \
 | return out => calls[0] += 1; return out if calls[0] < 4 else -out | another value in a later call
 """

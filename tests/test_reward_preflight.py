@@ -217,7 +217,6 @@ def test_sound_reward_is_ready(folder, check, name):
     assert (code, report["ready"], failures(report)) == (0, True, set())
     assert report["gold"]["full_marks"] == 1 and report["gold"]["full_score"] == 1 and report["gold"]["none"] == 0
     shares = {probe["name"]: probe["worst"] for probe in report["probes"] if probe["name"] != "repeated_gold"}
-    assert shares.pop("code_tricks") is None  # no code in these rows
     assert set(shares.values()) == {0.0} and len(shares) == 9
     assert report["rows"] == 8 and all(report["contract"].values())
     function = report["functions"][0]
@@ -478,15 +477,14 @@ def test_small_parts_may_miss_from_full_marks(check):
     assert check("good", "--reward", "rewards.py:constant*0.1", "--full-score", "1")[0] == 0
 
 
-def test_code_that_cheats_is_found(folder):
+def test_code_in_blocks_is_gold(folder):
     rows = [
         {"prompt": f"def {n}(x):\n", "canonical_solution": f"    y = {body}\n    return y\n", "entry_point": n}
         for n, body in (("square", "x * x"), ("triple", "3 * x"), ("power", "x**2"))
     ]
-    code, report = check_apart(folder, "runs_code", rows=rows)
+    _, report = check_apart(folder, "runs_code", rows=rows)
     assert report["gold"]["variant"] == "prompt + column canonical_solution in a code block"
-    assert report["gold"]["full_marks"] == 1 and code == 1
-    assert {"code_tricks", "died"} & failures(report)  # == is overridden, os._exit ends the grader
+    assert report["gold"]["full_marks"] == 1
 
 
 # ------------------------------------------------------------------------------------------------ the library

@@ -19,7 +19,6 @@ from conftest import (
     load_script,
     run_script,
     save_random_model,
-    write_lines,
 )
 from test_multi_turn_template import ADDER, changed
 
@@ -173,14 +172,6 @@ def test_a_broken_clip_is_named(run_checks, adapted, fault):
     copy = adapted(TEMPLATES / "grpo.py", [CLIP_FAULTS[fault]])
     code, rows = run_checks(copy, only="advantages_detached policy_clip")
     assert code == 1 and with_status(rows) == {"policy_clip"}, rows
-
-
-def test_a_reward_may_not_apply(run_checks, tmp_path):
-    (tmp_path / "rewards.py").write_text(
-        "def some(completions, **kwargs):\n    return [None if i % 2 else i for i, _ in enumerate(completions)]\n"
-    )
-    code, rows = run_checks(TEMPLATES / "grpo.py", rewards=[f"{tmp_path / 'rewards.py'}:some"], only="reward_answers")
-    assert code == 0 and "4 scores, mean 3, std 2.24; 4 None" in rows["reward_answers"]["measured"], rows
 
 
 @pytest.mark.long
@@ -356,28 +347,6 @@ def test_planted_fault_of_a_script_is_named(run_checks, adapted, fault):
     assert code == 1 and with_status(rows) == {check}, rows
 
 
-def test_a_reward_that_raises_fails_its_check_alone(run_checks, tmp_path):
-    (tmp_path / "raises.py").write_text("def broken(prompt, completion):\n    print('noise')\n    return [1 / 0]\n")
-    checks = "reward_answers group_advantages sampler_agreement"
-    code, rows = run_checks(TEMPLATES / "grpo.py", rewards=[f"{tmp_path / 'raises.py'}:broken"], only=checks)
-    assert code == 1 and with_status(rows) == {"reward_answers"}
-    assert "jsonl:" in (said := rows["reward_answers"]["measured"]) and "ZeroDivisionError" in said
-
-
-def test_plain_prompts_and_equal_rewards(run_checks, tmp_path):
-    data = write_lines(tmp_path / "plain.jsonl", [{"prompt": f"{i}+1=", "answer": f"{i + 1}"} for i in range(1, 30)])
-    (tmp_path / "rewards.py").write_text("def always(completions, **kwargs):\n    return [1.0] * len(completions)\n")
-    checks, always = "template_ends_at_generation reward_answers", f"{tmp_path / 'rewards.py'}:always"
-    code, rows = run_checks(PPO, "--data", data, "--eval_data", data, rewards=[always], only=checks)
-    assert code == 0 and with_status(rows, "n/a") == {"template_ends_at_generation"}, rows
-    assert "warning: all equal" in rows["reward_answers"]["measured"]
-
-
-def test_distillation_is_checked_without_a_reward(run_checks):
-    code, rows = run_checks(TEMPLATES / "distillation.py", rewards=[""], only="reward_answers")
-    assert code == 0 and rows["reward_answers"]["measured"] == "no reward: nothing is scored", rows
-
-
 def test_a_check_that_raises_fails_and_nothing_is_written(run_checks, adapted, tmp_path):
     copy = adapted(PPO, [("(batch: dict, rows) -> tuple[dict, slice]:\n", "(batch, rows):\n    1 / 0\n")])
     flags = ["--output_dir", tmp_path / "out", "--leave_out", "padding"]
@@ -433,9 +402,9 @@ def test_a_copy_of_selfcheck_alone_asks_for_the_model(tmp_path, capsys):
 
 # names of the contract, without those of all pages
 ASKED = {
-    "ppo": "load_reward token_logprobs make_experience gae Config.reward Config.vf_coef",
-    "grpo": "load_reward token_logprobs make_experience Config.reward",
-    "distillation": "load_reward response_logits Config.reward",
+    "ppo": "token_logprobs make_experience gae Config.vf_coef",
+    "grpo": "token_logprobs make_experience",
+    "distillation": "response_logits",
     "multi_turn": "load_environment rollout token_logprobs make_experience",
 }
 OF_ALL = "Config load_models load_rows generate accumulate_gradients"
@@ -467,8 +436,8 @@ def test_a_page_that_lacks_names_is_refused(adapted, capsys, page):
 
 @pytest.mark.long
 def test_a_script_that_lacks_a_name_is_refused(adapted, capsys):
-    for name in ("collate", "token_logprobs", "settle_precision", "HFEngine", "converse", "playable_rows"):
-        flags = ["--environment", SECOND_ATTEMPT] * (name in ("converse", "playable_rows"))
+    for name in ("collate", "token_logprobs", "settle_precision", "HFEngine", "playable_rows"):
+        flags = ["--environment", SECOND_ATTEMPT] * (name == "playable_rows")
         assert selfcheck.main([str(adapted(PPO, end=f"\ndel {name}\n")), *flags]) == 2, name
         assert f"adapted.py' without {name};" in capsys.readouterr().err
 

@@ -120,24 +120,23 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
     more = [*inside_forms(formula, kind, takes, c["numbers"]), *([{"off": True}] if kind in BY_WEIGHTS else [])]
     if kind == "loss" and "dual_clip" not in takes:
         more.append({"dual_clip": 3.0, "dual_inside": True})
-    extra = []
+    forms += [form | other for other in more for form in forms]
     if formula == "kl":
         scale = torch.linspace(-1, 1, 5, dtype=torch.float64)
         names = ("logprobs", "ref_logprobs")
-        extra = [{n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True}]
-    return [*forms, *(form | other for other in more for form in forms), *extra]
+        forms.append({n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True})
+    return forms + (whitened_forms(c, forms) if kind == "loss" else [])
 
 
-def whitened_forms(kind: str, c: dict, forms: list[dict], padded: bool = False) -> list[dict]:
-    """Forms of a loss that whitens its advantages; `padded`: over the padding too, if they are [B, T]."""
+def whitened_forms(c: dict, forms: list[dict]) -> list[dict]:
+    """Forms of a loss that whitens its advantages; [B, 1] would not show whether it leaves out padding."""
     whitened = []
-    for form, correction in itertools.product(forms if kind == "loss" else (), (1, 0)):
+    for form, correction in itertools.product(forms, (1, 0)):
         given = form["advantages"]
-        if padded and given.shape != c["mask"].shape:
-            continue
-        inside = given[c["mask"].bool()] if given.shape == c["mask"].shape and not padded else given
-        white = (given - inside.mean()) / inside.std(correction=correction)
-        whitened.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
+        if given.shape in (c["mask"].shape, c["mask"].shape[:1]):
+            inside = given[c["mask"].bool()] if given.shape == c["mask"].shape else given
+            white = (given - inside.mean()) / inside.std(correction=correction)
+            whitened.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
     return whitened
 
 

@@ -13,7 +13,7 @@ from parts.foundation.messages import UserError, need
 from parts.foundation.processes import np, torch
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, WRONG_AXIS
-from programs.prove.function_calls import NOTES, Tried, input_forms, inputs, whitened_forms
+from programs.prove.function_calls import NOTES, Tried, input_forms, inputs
 from programs.prove.function_checks import (
     PADDED,
     ROUNDING,
@@ -78,7 +78,7 @@ def judge(candidate: Candidate, function, numbers: list[float]) -> None:
     if fit and fit.changed:
         candidate.find(f"it changes its caller's {', '.join(fit.changed)} in place")
     if fit and not fit.exact:
-        fit = explained_fit(candidate, tried, c, forms, fit)
+        fit = note_fault(candidate, tried, fit, forms)
     if not fit:
         return
     candidate.written_as = written_as(candidate, tried, fit)
@@ -97,49 +97,21 @@ def judge(candidate: Candidate, function, numbers: list[float]) -> None:
         look_at_sampler(candidate, tried, fit)
 
 
-def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict], fit: Fit) -> Fit | None:
-    """The exact fit in a further form; else `fit`, with a finding; or None, as not enough is known for one.
+def note_fault(candidate: Candidate, tried: Tried, fit: Fit, forms: list[dict]) -> Fit | None:
+    """Add the finding about a function that is not its formula; or return None, as not enough is known for one.
 
     That is so where the name is generic, or where numbers are not parameters: they may come from another place.
     """
     if not look_at_calls(candidate, tried, fit):
         return fit
-    fault, known = named_fault(candidate, tried, fit.given, fit)
-    if known:
-        candidate.find(fault)
-        return fit
-    if other := whitened_fit(candidate, tried, c, forms):
-        return other
-    if "mask" in tried.takes and exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms, padded=True)):
-        candidate.find("it whitens its advantages over the padding too; expected over the masked tokens alone")
-        return fit
-    if candidate.generic or any(form.get("inside", ["length"]) != ["length"] for form in forms):
+    fault, is_known = named_fault(candidate, tried, fit.given, fit)
+    has_numbers_inside = any(form.get("inside", ["length"]) != ["length"] for form in forms)
+    if not is_known and (candidate.generic or has_numbers_inside):
         candidate.unknown_form = True
         candidate.why = fault.replace("it is none of the published forms", "it is not one of the forms known here")
         return None
     candidate.find(fault)
     return fit
-
-
-def exact_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit in the first form in which a function is its formula, or None."""
-    fit = nearest_fit(candidate, tried, c, forms)
-    candidate.why = ""
-    return fit if fit and fit.exact else None
-
-
-def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The exact fit of a loss that whitens its advantages, or None.
-
-    Advantages [B, T] are tried alone if it takes them: [B, 1] would not show whether it leaves out padding.
-    """
-    shape = c["mask"].shape
-    wide = [form for form in forms if getattr(form.get("advantages"), "shape", ()) == shape]
-    if "mask" in tried.takes and wide:
-        with contextlib.suppress(Exception):  # it takes no [B, T]
-            tried(c | wide[0])
-            forms = [x for x in forms if x["advantages"].shape in (shape, shape[:1])]
-    return exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms))
 
 
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:

@@ -3,12 +3,11 @@
 import dataclasses
 import inspect
 import itertools
-import math
 import random
 import re
 from pathlib import Path
 
-from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS, specs_for
+from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS
 from parts.foundation.dialect import in_own_words
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, say
@@ -57,12 +56,8 @@ class OnePage(Trainer):
 
     def missing(self) -> list[str]:
         fields = self.fields
-        asked = {
-            **dict.fromkeys(FIELDS, True),
-            "reward": "environment" not in fields,
-            "vf_coef": "gae_lambda" in fields,
-        }
-        names = [f"Config.{name}" for name, needed in asked.items() if fields and needed and name not in fields]
+        asked = (*FIELDS, "vf_coef") if "gae_lambda" in fields else FIELDS
+        names = [f"Config.{name}" for name in asked if fields and name not in fields]
         return lacking(self.module, PAGE, fields) + names
 
     def parse(self, flags: list[str]) -> list[str]:
@@ -76,8 +71,6 @@ class OnePage(Trainer):
         if {"-h", "--help"} & {*flags}:
             required = []
         for name in [x for x in required if f"--{x}" not in given]:
-            if name == "reward":
-                specs_for(given.get("--data", EMBEDDED_DATA), [])
             value = embedded.get(name, "")
             exists = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
             need(exists, f"got no --{name}; expected the flags of a run; try --{name}")
@@ -102,10 +95,6 @@ class OnePage(Trainer):
         small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
         small |= {"group_size": 2, "prompts": PROBES // 2}
         config = dataclasses.replace(self.config, **self.known(**small, epochs=2, minibatches=1))
-        if self.plays:
-            self.environment = self.module.load_environment(config.environment)
-        elif config.reward:
-            self.reward = self.module.load_reward(config.reward)
         kl_coef = getattr(config, "kl_coef", 0)
         kl = self.known(kl_coef=kl_coef or 0.05)
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
@@ -123,12 +112,6 @@ class OnePage(Trainer):
         drawn = itertools.islice(itertools.cycle(rows), DRAWN)
         self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in shorter_rows(drawn)]
         self.config = dataclasses.replace(config, **self.known(batch_size=PROBES))
-
-    def scores(self, samples: list[dict]):
-        if not self.plays:
-            return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
-        batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
-        return [None if math.isnan(x) else x for x in batch["scores"].tolist()], {}  # NaN: not applicable
 
     def play(self, record: Record, rows: list[dict]):
         limits = self.known(max_turns=TURNS, max_tokens=2**20, max_new_tokens=ANSWER_TOKENS)
@@ -244,10 +227,6 @@ class ScriptsTrainer(Trainer):
         self.precision = config.precision
         tokenizer = trainer.load_tokenizer(config)
         rows, held_out = trainer.load_splits(config, tokenizer)
-        if self.plays:
-            environments, self.reward = trainer.load_with_reward(config, tokenizer)
-        else:
-            self.reward = trainer.load_reward(config)
         small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
         small["rollout_batch_size"] = 0
         small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
@@ -257,7 +236,7 @@ class ScriptsTrainer(Trainer):
         few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
         if self.plays:
-            models = self.with_reference
+            models, (environments, _) = self.with_reference, trainer.load_with_reward(config, tokenizer)
             self.setup = trainer.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
             rows = trainer.playable_rows(config, self.setup, rows, config.data)
         else:
@@ -274,16 +253,6 @@ class ScriptsTrainer(Trainer):
     def noise(self, rows: int, width: int):
         """Uniform random numbers for the sampler, [rows, width]."""
         return np.random.default_rng(0).random((rows, width))
-
-    def scores(self, samples: list[dict]):
-        if not self.plays:
-            texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
-            return self.reward(self.rows, texts, ids)
-        noise = self.noise(len(self.rows), self.config.max_turns * self.config.max_new_tokens)
-        given = (self.setup, self.config, self.models, self.engine, self.reward, self.rows, noise, {})
-        played = self.module.converse(*given)
-        names = played[0]["rewards"]
-        return [s["score"] for s in played], {name: [s["rewards"][name] for s in played] for name in names}
 
     def generated(self, prompts: list[list[int]], greedy: bool = False):
         engine = self.module.HFEngine(self.config, self.models) if greedy else self.engine

@@ -178,18 +178,18 @@ def broken_turn(s: Trainer, row: Row) -> str:
     decode, turns = s.models.tokenizer.decode, row.turns
     if not turns:
         return "it has nothing of its conversation: the text that reset returns must follow the prompt"
-    for i, turn in enumerate(turns, 1):
+    places = [(f"the prompt of turn {i}", turn.prompt) for i, turn in enumerate(turns[1:], 2)] + [
+        ("the batch", row.ids)
+    ]
+    for turn, (place, follows) in zip(turns, places, strict=True):
         expected = turn.prompt + turn.ids
-        follows, place = (turns[i].prompt, f"the prompt of turn {i + 1}") if turns[i:] else (row.ids, "the batch")
-        if follows[: len(expected)] == expected:
-            continue
-        differing = (k for k, (a, b) in enumerate(zip(expected, follows, strict=False)) if a != b)
-        at = next(differing, len(follows))
-        where = f"of turn {i}" if at >= len(turn.prompt) else "before it"
-        one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
-        text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
-        same = decode(follows).startswith(decode(expected))
-        return text + "; the text is the same: it was encoded again" * same
+        if follows[: len(expected)] != expected:
+            pairs = enumerate(zip(expected, follows, strict=False))
+            at = next((k for k, (a, b) in pairs if a != b), len(follows))
+            one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
+            text = f"{place} departs from what was sampled: {one} {decode(one)!r} is {two} {decode(two)!r} there"
+            same = decode(follows).startswith(decode(expected))
+            return text + "; the text is the same: it was encoded again" * same
     return ""
 
 

@@ -37,8 +37,7 @@ class Trainer:
     """A module with the functions of the contract, which a subclass calls:
 
     missing() -> names; parse(flags)
-    load() sets config, device, precision, models, with_reference, rows, reward, environment
-    scores(samples) -> (scores, {function: values}) of the completions of `rows`, or of conversations that it plays
+    load() sets config, device, precision, models, with_reference, rows
     play(record, rows) -> (batch, scores) of conversations with a record's environments and answers, of pages alone
     generated(prompts, greedy) -> (samples, batch); collate(samples) -> batch
     logprobs(batch, **settings) -> (log-probs, entropy), [B, T] each, without gradient
@@ -56,7 +55,7 @@ class Trainer:
 
     def __init__(self, module):
         self.module = module
-        self.config = self.models = self.with_reference = self.engine = self.reward = self.environment = None
+        self.config = self.models = self.with_reference = self.engine = None
         self.probes = []  # samples for log-probs and gradients
         self.initial = None  # log-probs of the probes' responses under the untouched policy, [tokens]
         self.moved = 0.0  # nats per token between the policy and the untouched one
