@@ -436,9 +436,8 @@ def test_a_page_that_lacks_names_is_refused(adapted, capsys, page):
 
 @pytest.mark.long
 def test_a_script_that_lacks_a_name_is_refused(adapted, capsys):
-    for name in ("collate", "token_logprobs", "settle_precision", "HFEngine", "playable_rows"):
-        flags = ["--environment", SECOND_ATTEMPT] * (name == "playable_rows")
-        assert selfcheck.main([str(adapted(PPO, end=f"\ndel {name}\n")), *flags]) == 2, name
+    for name in ("collate", "token_logprobs", "settle_precision", "HFEngine"):
+        assert selfcheck.main([str(adapted(PPO, end=f"\ndel {name}\n"))]) == 2, name
         assert f"adapted.py' without {name};" in capsys.readouterr().err
 
 
@@ -571,12 +570,10 @@ def test_a_listed_change_of_the_page_passes(inputs, adapted, change):
     assert all(passed for passed, _ in found.values()), found
 
 
-@pytest.mark.parametrize("name", ["page", "ppo_train"])
-def test_tools_are_expected_in_a_prompt(inputs, tmp_path, name):
+def test_tools_are_expected_in_a_prompt(inputs, tmp_path):
     """With the tools of the environment, the prompt begins with more than its messages."""
     (tmp_path / "adder.py").write_text(ADDER)
-    path = changed("tools", tmp_path) if name == "page" else ROOT / "scripts" / "ppo_train.py"
-    trainer = load_trainer(str(path))
+    trainer = load_trainer(str(changed("tools", tmp_path)))
     flags = ["--model", str(ROOT / "assets" / "tiny_tools_lm"), "--environment", f"{tmp_path}/adder.py:Adder"]
     assert not trainer.parse([*inputs, *flags, "--max_turns", "2"])
     trainer.load()
@@ -657,11 +654,3 @@ def test_planted_fault_of_conversations_is_named(inputs, adapted, fault):
     copy = adapted(PAGE, [edit.split(" => ") for edit in edits])
     found = failed(results(copy, *inputs))
     assert set(found) == {*checks.split()}, found
-
-
-def test_the_command_line_has_them_with_advice(run_checks, adapted):
-    _, *edits = TURN_FAULTS["leaked words of the environment"]
-    copy = adapted(PAGE, [edit.split(" => ") for edit in edits])
-    code, rows = run_checks(copy, "--environment", SECOND_ATTEMPT, rewards=(), only="turn_mask")
-    assert code == 1 and "were not sampled" in rows["turn_mask"]["measured"]
-    assert "tools and environment" in rows["turn_mask"]["try"]

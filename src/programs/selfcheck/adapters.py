@@ -18,9 +18,9 @@ from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, 
 
 CONTRACT = file_text("contract.txt")
 ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
-PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
-PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
-SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
+PAGE_NEEDS, SCRIPT_NEEDS = re.split(r"\nA script: .*\n", CONTRACT)
+PAGE = ENTRY.findall(PAGE_NEEDS)  # (name, "no " or "", field of Config or "")
+SCRIPT = [(name, "", "") for name in SCRIPT_NEEDS.split()]
 INSTEAD = {"response_logits": "token_logprobs"}  # {name: another that will do}
 DRAWN = 8 * SAMPLED  # rows of which some of the shorter half are taken
 FIELDS = ("model", "data", "temperature", "max_new_tokens", "micro_batch")  # of a page's Config
@@ -60,7 +60,7 @@ class OnePage(Trainer):
         names = [f"Config.{name}" for name in asked if fields and name not in fields]
         return lacking(self.module, PAGE, fields) + names
 
-    def parse(self, flags: list[str]) -> list[str]:
+    def parse(self, flags: list[str]) -> None:
         """Read the settings; required ones that are not given get the embedded model, data, reward or environment."""
         words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
         given = dict(itertools.pairwise([*words, ""]))
@@ -77,14 +77,13 @@ class OnePage(Trainer):
             flags = [*flags, f"--{name}", value]
         if hasattr(self.module, "parse_config"):
             self.config = self.module.parse_config(flags)
-            return []
+            return
         try:
             flags = in_own_words(flags, list(self.fields))
             self.config = transformers.HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
         except ValueError as error:  # unknown flags
             got = f"got {str(error).partition(': ')[2]}"
             raise UserError(f"{got}; expected flags of the trainer; try its --help") from error
-        return []
 
     def known(self, **settings) -> dict:
         """The settings that are fields of the page's Config."""
@@ -207,9 +206,8 @@ class ScriptsTrainer(Trainer):
     def missing(self) -> list[str]:
         return lacking(self.module, SCRIPT)
 
-    def parse(self, flags: list[str]) -> list[str]:
+    def parse(self, flags: list[str]) -> None:
         self.config = self.module.parse_config(flags)
-        return lacking(self.module, SCRIPT_TALKS) if self.plays else []
 
     @property
     def user_errors(self) -> tuple:
@@ -235,20 +233,12 @@ class ScriptsTrainer(Trainer):
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
-        if self.plays:
-            models, (environments, _) = self.with_reference, trainer.load_with_reward(config, tokenizer)
-            self.setup = trainer.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
-            rows = trainer.playable_rows(config, self.setup, rows, config.data)
-        else:
-            trainer.check_context(config, self.with_reference, rows + held_out)
+        trainer.check_context(config, self.with_reference, rows + held_out)
         self.settle_models(config.kl_coef)
         engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
         self.engine = getattr(trainer, engine)(few, self.models)
         self.rows = shorter_rows(trainer.batch_rows(rows, few, 0, DRAWN))
         self.config = dataclasses.replace(few, batch_size=PROBES)
-
-    def tools_of(self, row: dict) -> list:
-        return self.setup.environments.kind_of(row["columns"]).tools if self.plays else []
 
     def noise(self, rows: int, width: int):
         """Uniform random numbers for the sampler, [rows, width]."""

@@ -115,7 +115,7 @@ def selfcheck(file: str, flags: list[str], left_out: list[str]) -> list[dict]:
     gone = "got --partial, which was removed; expected all of --contract; try `from grpo import *` of a template's copy"
     need("--partial" not in flags, gone)
     trainer = load_trainer(file)
-    need_names(file, trainer.parse(flags))
+    trainer.parse(flags)
     prepare(trainer)
     return [result_of(trainer, function, left_out) for function in CHECKS]
 

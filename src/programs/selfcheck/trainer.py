@@ -95,7 +95,8 @@ class Trainer:
 
     def tools_of(self, row: dict) -> list:
         """The tools that a row's prompt shows."""
-        return [*getattr(self.module, "TOOLS", {}).values()]
+        tools = getattr(self.module, "TOOLS", ())
+        return [*tools.values()] if isinstance(tools, dict) else []
 
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
