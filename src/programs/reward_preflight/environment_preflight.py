@@ -5,7 +5,7 @@ import re
 import statistics
 
 from programs.reward_preflight.environment_process import PLAY, play_in
-from programs.reward_preflight.policies import ECHOED, POLICIES, gold_scripts, shared_scripts
+from programs.reward_preflight.policies import ECHOED, POLICIES, WITH_TOOLS, WITHOUT_TOOLS, gold_scripts
 from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, TRIAL_ROWS
 from programs.reward_preflight.reward_process import OwnProcess
 from programs.reward_preflight.scoring import KINDS, PAYING_ROWS, Checks, Graded, Grader, ranked
@@ -39,8 +39,13 @@ class EnvironmentPreflight(Checks):
         golds, step = self.gold(), max(1, len(self.rows) // POLICY_ROWS)
         rows, kinds = self.rows[::step][:POLICY_ROWS], self.kinds[::step][:POLICY_ROWS]
         plays_of = {"gold": golds} if golds else {}
-        for name in POLICIES:
-            plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
+        for name, (_, policy) in POLICIES.items():
+            pairs = []
+            for i, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
+                fits = name not in (WITHOUT_TOOLS if kind["tools"] else WITH_TOOLS)
+                scripts = policy(row, kind, self.args) if fits else []
+                pairs += [(row, script) for script in (scripts[i :: len(rows)] if name == "injection" else scripts)]
+            plays_of[name] = self.played(name, pairs)
         few = [
             play for name, plays in plays_of.items() if name not in ("echo", "injection") for play in plays[:AGAIN_ROWS]
         ]

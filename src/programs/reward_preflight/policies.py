@@ -106,16 +106,6 @@ def injection(row: dict, kind: dict, args) -> list[list[str]]:
     return [answers[start : start + args.max_turns] for start in range(0, len(answers), args.max_turns)]
 
 
-def shared_scripts(rows: list[dict], kinds: list[dict], name: str, args) -> list[tuple[dict, list[str]]]:
-    """(Row, script) pairs of a policy: each row plays all scripts, but injection's are divided among the rows."""
-    pairs = []
-    for i, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
-        fits = name not in (WITHOUT_TOOLS if kind["tools"] else WITH_TOOLS)
-        scripts = POLICIES[name][1](row, kind, args) if fits else []
-        pairs += [(row, script) for script in (scripts[i :: len(rows)] if name == "injection" else scripts)]
-    return pairs
-
-
 def answer_text(value, where: str) -> str:
     """An answer of a gold column: a text, a call {"name", "arguments"}, or a list of calls."""
     if isinstance(value, str):

@@ -11,7 +11,7 @@ from parts.rewards.user_code import reward_arguments
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
-from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, as_batch, excerpt, ranked
+from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, as_batch, ranked
 
 FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a part may shape the length
 MIN_RECALL = 0.95  # share of gold that must have full marks
@@ -65,8 +65,9 @@ class Preflight(Checks):
         super().find(check, message, graded, failed and not varies and check not in WARNINGS, advice)
 
     def evidence(self, graded: Graded) -> dict:
+        text = graded.text if len(graded.text) <= 100 else graded.text[:100] + "…"
         score = self.grader.total(graded)
-        return {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
+        return {"row": graded.row["number"], "completion": repr(text)[1:-1], "score": score}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -215,8 +216,10 @@ class Preflight(Checks):
 
         An empty completion precedes each text, as it must not get what an earlier one left behind.
         """
-        mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
-        pairs = [(g.row, text) for g, mixed_text in zip(golds, mixed, strict=False) for text in ("", mixed_text)]
+        pairs = []
+        for i, g in enumerate(golds[:PROBE_ROWS]):  # every second text is wrong
+            wrong = in_place(g.row, g.row["wrong"][0]) if g.row["wrong"] else g.row["other_gold"]
+            pairs += [(g.row, ""), (g.row, g.text if i % 2 else wrong)]
         graded, held = [], []  # bytes after each batch
         for order in (pairs, pairs, pairs[::-1]):
             graded.append(self.grader.grade(order))
@@ -295,8 +298,3 @@ class Preflight(Checks):
             if seconds and line["p99_ms"] > 1e3 * SLOW_S:
                 self.find("latency", f"{name} takes {line['p99_ms'] / 1e3:.1f} s a completion (p99)")
         self.report["functions"] = lines
-
-
-def wrong_text(row: dict) -> str:
-    """A completion that should score low: a wrong answer in gold's form, or another row's gold."""
-    return in_place(row, row["wrong"][0]) if row["wrong"] else row["other_gold"]
