@@ -225,6 +225,8 @@ cispo of TRL | cispo | clip_low, clip_high => high | 1 - clip_low, 1 + clip_high
 verl's names of values | value | loss(values, old_values => loss(vpreds, values \
 | in (values, old_values => in (vpreds, values
 kl, verl's abs | kl | (d.exp() - d - 1) => d.abs()
+gae, numbers inside | gae | mask, gamma, lam): => mask): | gamma * lam * last => 0.9 * 0.8 * last \
+| gamma * following => 0.9 * following
 gae without holes | gae | torch.where(keep[:, t], values[:, t], following) => values[:, t]
 gae, returns first | gae | return out, out + values => return out + values, out
 gae, whitened after its returns | gae \

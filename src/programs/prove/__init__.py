@@ -23,9 +23,8 @@
                        the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
     FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as: value and gradient
                        against float64 loops over single tokens, with padding, a hole in the mask, an empty row, large
-                       ratios and equal scores; a second call; GAE's bootstrap and returns; a loss's entropy term and
-                       use of the sampler's log-probs. It reports which form of inputs fits, such as [T, B], and lists
-                       what it does not recognise
+                       ratios and equal scores; later calls; GAE's returns; a loss's entropy term and use of the
+                       sampler's log-probs. It reports which form of inputs fits, and lists what it does not recognise
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's reward on them

@@ -111,8 +111,8 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
         if "mask" not in takes:
             ways = [{}, {"by_time": True}, row]
             ways += [x | {"bootstrap": True, "after": torch.tensor(AFTER, dtype=torch.float64)} for x in ways]
-        return [part | way for part in ({}, {"part": 1}) for way in ways]
-    if kind == "loss":
+        forms = [part | way for part in ({}, {"part": 1}) for way in ways]
+    elif kind == "loss":
         rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
         same = rows[:, None].expand_as(c["mask"])
         forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
