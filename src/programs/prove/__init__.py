@@ -12,8 +12,8 @@
                        occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher.
                        For other trainers, such as TRL, settings, adapter, model card or the script that names
                        this folder as its output_dir name the start, data and reward; --data has held-out rows
-    results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
-                       completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
+    results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math from completions,
+                       intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
     scored samples     of lm-evaluation-harness, EvalPlus, Inspect, OpenCompass or others, in files or a folder: the
                        same against figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
