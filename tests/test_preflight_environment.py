@@ -326,8 +326,6 @@ def test_command_line(capsys):
 
 BAD = [
     (["--environment", "x.py:A", "--list"], "got --list and --environment"),
-    (["--environment", "x.py:A", "--max_turns", "0"], "expected 1 to 10000"),
-    (["--environment", "x.py:A"], "no file 'x.py'"),
     (["--environment", f"{EXAMPLES}:GuessTheNumber"], "reset does not take this data"),
 ]
 

@@ -742,10 +742,6 @@ SOME_ARE_UNUSABLE = [  # of the second row's tests only two programs can say tha
     {"prompt": "f", "tests": ["assert f(2) == 4"], "out": ["def f(x): return 2 * x", "f = 1", "f = abs"]},
     {"prompt": "g", "tests": ["g = 1"], "out": ["g = 2", "g = 3", "g ="]},
 ]
-REWARD_OF_TWO = """
-def right(completion, answer, **columns):
-    return float(answer in completion)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -754,15 +750,12 @@ def of_all_kinds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kinds")
     moved(0.01).save_pretrained(folder / "model")
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "model")
-    (folder / "rewards.py").write_text(REWARD_OF_TWO)
-    texts = write_lines(folder / "texts.jsonl", [{"text": "1+1=2"}, {"text": "12+30=42, 7"}])
     rows = [
         {"question": "1+1=", "choices": ["2", "3"], "answer": 0},
         {"question": "2+2=", "choices": ["5", "4"], "answer": 1},
     ]
     choices = write_lines(folder / "choices.jsonl", rows)
-    tasks = [f"reward:{folder / 'rewards.py'}:right*2", "generation", "environment"]
-    tasks += [f"perplexity:data={texts}", f"multiple_choice:data={choices}"]
+    tasks = ["generation", "environment", f"multiple_choice:data={choices}"]
     flags = ["--model", TINY_LM, "--model", folder / "model", "--data", EVAL_DATA, "--limit", 8, "--max_new_tokens", 4]
     flags += ["--environment", "examples/environments.py:SecondAttempt", "--max_turns", 1]
     done = run_script(

@@ -102,9 +102,6 @@ def penalty(prompts, completions, **kwargs):
     '''Range: [-1, 0]'''
     return [-float(len(text) > 40) for text in completions]
 
-def other_names(prompts, responses, **kwargs):
-    return [1.0] * len(responses)
-
 def letter(completion, answer):
     said = re.findall(r"####\s*([A-D])(?![a-z])", completion) or [completion.strip()]
     return float(said[-1] == answer)
@@ -159,8 +156,6 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("preflight")
     (path / "rewards.py").write_text(REWARDS, encoding="utf-8")
     write_lines(path / "rows.jsonl", ROWS)
-    (path / "broken.jsonl").write_text(json.dumps(ROWS[0]) + "\n\n{'prompt': 1}\n")
-    (path / "bad_import.py").write_text("{}['key']\n")
     (path / "exits_at_import.py").write_text("import os\nos._exit(5)\n")
     write_lines(path / "plain.jsonl", [{"prompt": "1+1="}])
     write_lines(path / "unasked.jsonl", [{"question": "1+1=", "answer": "2"}])
@@ -554,15 +549,7 @@ BAD = [  # flags, what the message holds
     (["--list", "--reward", "good"], ["--list and --reward", "expected one of"]),
     (["--reward", "rewards.py:good"], ["without --data", "try --data"]),
     (["--reward", "rewards.py:gud", "--data", "rows.jsonl"], ["no function 'gud'", "expected one of"]),
-    (["--reward", "nosuch.py:good", "--data", "rows.jsonl"], ["no file 'nosuch.py'", "expected FILE.py"]),
-    (["--reward", "corectness_reward", "--data", "rows.jsonl"], ["got reward", "try correctness_reward"]),
-    (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
-    (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: row: got invalid JSON"]),
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
-    (
-        ["--reward", "rewards.py:other_names", "--data", "plain.jsonl"],
-        ["no column 'responses', no completions", "expected def reward(prompt"],
-    ),
     (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["give no reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["unasked.jsonl:1: got", "try --prompt_column"]),
     ([*GOOD, "--model", "m", "--group_size", "1"], ["group_size 1", "expected 2 to"]),
@@ -570,11 +557,7 @@ BAD = [  # flags, what the message holds
     ([*GOOD, "--score", "x"], ["'--score'; expected a flag of --help; try evaluation.py --task reward:FUNCTION"]),
     ([*GOOD, "--max_turns", "3"], ["got --max_turns with --reward", "with --environment"]),
     (["--environment", "e.py:E", "--data", "rows.jsonl", "--profile", "format"], ["got --profile with --environment"]),
-    ([*GOOD, "--model", "m", "--profile", "format"], ["got --profile with --model"]),
-    (["--reward", "bad_import.py:f", "--data", "rows.jsonl"], ["raises KeyError", "expected a file that imports"]),
     ([*GOOD, "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
-    (["--reward", "rewards.py:good", "--dta", "rows.jsonl"], ["unknown argument '--dta'", "try --data"]),
-    (["--list", "nosuch.py"], ["nosuch.py", "expected a Python file"]),
 ]
 
 

@@ -368,21 +368,16 @@ CORRECT = ["--reward", REWARD]
         ("absent.py", [], "'absent.py', which is not a Python file"),
         (LIBRARY, [], "without Config, load_models, load_rows"),
         (SCRIPTS / "evaluation.py", [], "try selfcheck.py --contract"),
-        (PPO, ["--data", "absent.jsonl"], "'absent.jsonl', which is not a file"),
-        (PPO, ["--batch_size", "7", "--minibatches", "2"], "try --batch_size 8"),
-        (PPO, ["--model", "./absent"], "'./absent', which is not a folder"),
         (PPO, ["--temperatur", "0.5"], "try --temperature"),
         (TEMPLATES / "basic_grpo_training.py", [], "leaves the training to TRL"),
         (TEMPLATES / "grpo.py", ["--partial"], "try `from grpo import *`"),
         (TEMPLATES / "grpo.py", ["--data", "absent.jsonl", *CORRECT], "absent.jsonl"),
-        (TEMPLATES / "grpo.py", ["--data", "../bad.jsonl", *CORRECT], "bad.jsonl:1: "),
         (TEMPLATES / "grpo.py", ["--leave_out", "paddin"], "try padding"),
         ("../at_import.py", [], "SystemExit: usage"),
         ("", [], "got no TRAINER.py"),
     ],
 )
 def test_bad_input(capsys, tmp_path, trainer, flags, message):
-    (tmp_path / "bad.jsonl").write_text("{\n")
     (tmp_path / "at_import.py").write_text("import sys\nsys.exit('usage')\n")
     try:
         code = selfcheck.main([str(trainer), *flags] if trainer else [])
@@ -472,7 +467,7 @@ def test_a_clean_page_passes_and_no_other_name_of_it_is_used(run_checks, monkeyp
     assert with_status(rows, "n/a") == (PAGES | {"multi_turn": PAGES["grpo"] - TURNS})[page]
     assert not any(row["try"] for row in rows.values())
     asked = {name for name in f"{OF_ALL} {ASKED[page]}".split() if "." not in name}
-    instead = {"parse_config", "token_logprobs", "check_template", "gae", "update", "policy_loss"}
+    instead = {"token_logprobs", "check_template", "gae", "update", "policy_loss"}
     of_scripts = {"LOSSES", "TOOLS"}  # asked of every module
     assert asked <= modules[0].seen <= asked | instead | of_scripts and all(
         name in selfcheck.CONTRACT for name in instead

@@ -2,10 +2,8 @@
 
 import ast
 import contextlib
-import math
 import re
 import sys
-import traceback
 import warnings
 from pathlib import Path
 
@@ -38,11 +36,8 @@ RARE = {*"by_time inside off interleaved full dual_inside white".split()}
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit in the first form in which a function is its formula, else in the nearest; None if no form works.
-
-    In that case `candidate.why` gets the error that was raised furthest down the user's file.
-    """
-    nearest, problems, file = [], [], Path(candidate.where.partition(" (")[2].rpartition(", line")[0]).name
+    """The fit in the first form in which a function is its formula, else in the nearest; None if no form works."""
+    nearest, problems = [], []
     for form in forms:
         try:
             result, gradient = tried.with_gradient(c | form)
@@ -56,13 +51,11 @@ def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) 
                 nearest += [(rank, c | form, result, tried.changed) for rank in ranks]
             if any(rank[:3] == (0.0, 0.0, False) for rank in ranks):
                 break
-            problems.append((math.inf, f"it could not be read: it returns a tensor {[*result.shape]}"))
+            problems.insert(0, f"it could not be read: it returns a tensor {[*result.shape]}")
         except Exception as error:  # the function does not take this form, or is broken
-            lines = [x.lineno or 0 for x in traceback.extract_tb(error.__traceback__) if Path(x.filename).name == file]
-            text = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
-            problems.append((max(lines, default=0), text))
+            problems.append(f"it could not be called: {type(error).__name__}: {str(error)[:160]}")
     if not nearest:
-        candidate.why = max(problems, key=lambda x: x[0], default=(0, "no form of its inputs is known"))[1]
+        candidate.why = problems[0]
         return None
     (value, gradient, *_, way), given, result, changed = min(nearest, key=lambda x: x[0])
     return Fit(value, gradient, way, given, result, changed)

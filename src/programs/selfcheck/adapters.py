@@ -75,9 +75,6 @@ class OnePage(Trainer):
             exists = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
             need(exists, f"got no --{name}; expected the flags of a run; try --{name}")
             flags = [*flags, f"--{name}", value]
-        if hasattr(self.module, "parse_config"):
-            self.config = self.module.parse_config(flags)
-            return
         try:
             flags = in_own_words(flags, list(self.fields))
             self.config = transformers.HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
