@@ -125,9 +125,9 @@ class OnePage(Trainer):
             self.module.generate = generate
         return batch, batch["scores"].tolist()
 
-    def generated(self, prompts: list[list[int]], greedy: bool = False):
+    def generated(self, prompts: list[list[int]]):
         torch.manual_seed(0)
-        batch, samples = self.module.generate(self.config, self.models, prompts, greedy=greedy), []
+        batch, samples = self.module.generate(self.config, self.models, prompts), []
         columns = (batch[name].cpu() for name in ("input_ids", "attention_mask", "rollout_logprobs"))
         for prompt, ids, real, logprobs in zip(prompts, *columns, strict=True):
             ids, logprobs = (x[real.bool()].tolist() for x in (ids, logprobs))
@@ -237,14 +237,9 @@ class ScriptsTrainer(Trainer):
         self.rows = shorter_rows(trainer.batch_rows(rows, few, 0, DRAWN))
         self.config = dataclasses.replace(few, batch_size=PROBES)
 
-    def noise(self, rows: int, width: int):
-        """Uniform random numbers for the sampler, [rows, width]."""
-        return np.random.default_rng(0).random((rows, width))
-
-    def generated(self, prompts: list[list[int]], greedy: bool = False):
-        engine = self.module.HFEngine(self.config, self.models) if greedy else self.engine
-        noise = None if greedy else self.noise(len(prompts), self.config.max_new_tokens)
-        pairs = zip(prompts, engine.generate(prompts, noise), strict=True)
+    def generated(self, prompts: list[list[int]]):
+        noise = np.random.default_rng(0).random((len(prompts), self.config.max_new_tokens))
+        pairs = zip(prompts, self.engine.generate(prompts, noise), strict=True)
         samples = [self.sample(prompt, *output) for prompt, output in pairs]
         return samples, self.collate(samples)
 

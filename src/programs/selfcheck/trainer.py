@@ -39,7 +39,7 @@ class Trainer:
     missing() -> names; parse(flags)
     load() sets config, device, precision, models, with_reference, rows
     play(record, rows) -> (batch, scores) of conversations with a record's environments and answers, of pages alone
-    generated(prompts, greedy) -> (samples, batch); collate(samples) -> batch
+    generated(prompts) -> (samples, batch); collate(samples) -> batch
     logprobs(batch, **settings) -> (log-probs, entropy), [B, T] each, without gradient
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
     per_pass(rows): settings for so many rows in a pass, with only a few of their tokens at the output layer at once
@@ -75,16 +75,10 @@ class Trainer:
         self.models = copy.copy(self.with_reference)
         self.models.reference = self.models.reference if kl_coef else None
 
-    def sampled(self):
-        """(samples, batch) by the trainer's sampler, one completion for each of `rows`."""
-        return self.generated([row["prompt_ids"] for row in self.rows])
-
     def sample(self, prompt: list[int], ids: list[int], logprobs: list[float]) -> dict:
-        """A completion with its text."""
-        finished = ids[-1] in self.models.eos_ids
-        text = self.models.tokenizer.decode(ids[:-1] if finished else ids)
+        """A completion."""
         sample = {"prompt_ids": [*prompt], "response_ids": ids, "rollout_logprobs": logprobs}
-        return sample | {"completion": text, "finished": finished, "score": 0.0}
+        return sample | {"finished": ids[-1] in self.models.eos_ids, "score": 0.0}
 
     def chat_of(self, row: dict) -> list[dict]:
         """A prompt's messages before the answer; [] for a prompt that is sent as plain text or continues an answer."""
