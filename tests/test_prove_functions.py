@@ -173,6 +173,12 @@ class GRPOLoss(torch.nn.Module):
         loss = -torch.min(a * ratio, a * ratio.clamp(1 - self.eps, 1 + self.eps)) * mask
         return (loss.sum(1) / mask.sum(1).clamp(min=1)).mean()
 
+# a dictionary of inputs
+def dapo_loss(batch, low=0.2, high=0.28):
+    ratio, a, mask = (batch["logprobs"] - batch["old_logprobs"]).exp(), batch["advantages"], batch.get("mask", None)
+    loss = torch.max(-a * ratio, -a * ratio.clamp(1 - low, 1 + high))
+    return (loss * mask).sum() / mask.sum()
+
 # numbers inside
 LOW, WEIGHT = 0.1, 0.02
 
@@ -194,12 +200,18 @@ grpo | ppo | ppo_loss => grpo_loss | loss.sum() / keep.sum() => means.sum() / le
 grpo without empty rows | ppo | ppo_loss => grpo_policy_loss \
 | loss.sum() / keep.sum() => means.sum() / keep.any(1).sum()
 dr_grpo | ppo | ppo_loss => dr_grpo_loss | / keep.sum() => / loss.numel()
+grpo of [T, B] | clipped | ppo => grpo \
+| (loss * mask).sum() / mask.sum() => ((loss * mask).sum(0) / mask.sum(0).clamp(min=1)).mean()
 objective | ppo | ppo_loss => ppo_objective | return => return -
 a dataclass of results | clipped \
 | def => from dataclasses import dataclass\\n\\n@dataclass\\nclass Out:\\n    kl: float\\n    loss: float\\n\\ndef \
 | return => return Out(0.0, | / mask.sum() => / mask.sum())
 names of NeMo | ppo | old_logp => prev_logprobs | eps_ => ratio_clip_
 a paper's bounds inside | clipped | ppo_loss => dapo_loss | , eps=0.2 => | 1 - eps, 1 + eps => 1 - 0.2, 1 + 0.28
+settings of a dataclass | gspo | epsilon=3e-4 => config: Settings \
+| - epsilon, 1 + epsilon => - config.low, 1 + config.high \
+| def => from dataclasses import dataclass\\n\\n@dataclass\\nclass Settings:\\n    low: float = 3e-4\\n    high: \
+float = 4e-4\\n    dual_clip: float = 3.0\\n    sequence: bool = False\\n\\ndef
 a further term | clipped | / mask.sum() => / mask.sum() + ent_coef * logp.mean() | mask, => mask, ent_coef=0.01,
 an eps of a division | clipped | / mask.sum() => / (mask.sum() + eps) \
 | 1 - eps, 1 + eps => 1 - clip_eps, 1 + clip_eps | mask, eps=0.2 => mask, eps=1e-8, clip_eps=0.2
@@ -231,7 +243,9 @@ gae without holes | gae | torch.where(keep[:, t], values[:, t], following) => va
 gae, returns first | gae | return out, out + values => return out + values, out
 gae, whitened after its returns | gae \
 | return out, => return torch.where(keep, (out - out[keep].mean()) / (out[keep].std() + 1e-8), 0.0),
+gae of [T, B], with a mask | gae | [:, t] => [t] | values.shape[1] => len(values) | values[:, 0] => values[0]
 grpo advantage, deviation of the batch | grpo advantage | x.std() => scores.std()
+a namespace of inputs | a dictionary of inputs | [" => . | "] => | .get("mask", None) => .mask
 """
 # name of a broken function | ... | words of what is found
 BROKEN_EDITS = """
@@ -279,11 +293,12 @@ out[keep].std(), 0.0); return out, out + values | are not advantage + value
 gae whitened over the padding | gae, whitened after its returns | out[keep] => out | whitened over the padding too
 sampler never read | weights of the sampler | * weight => | rollout_logp changes nothing
 sampler upside down | weights of the sampler | old_logp - rollout_logp => rollout_logp - old_logp | upside down
-wrong axis | clipped | ppo => grpo \
-| (loss * mask).sum() / mask.sum() => ((loss * mask).sum(0) / mask.sum(0).clamp(min=1)).mean() | over the wrong axis
+wrong axis | grpo of [T, B] | advantages * => advantages[:, None] * | over the wrong axis
+wrong axis of [B, T] | grpo of [T, B] | eps=0.2): => eps=0.2):  # all [B, T] | its source says [B, T]
 entropy added | an entropy term | - entropy_coef => + entropy_coef | a larger entropy raises the loss
 whitened over the padding | whitened over the mask | advantages[mask > 0] => advantages \
 | none of the published
+a dataclass, detached | settings of a dataclass | .exp() => .exp().detach() | gradient is not
 another value later | grpo advantage | def => calls = [0]\\ndef \
 | return out => calls[0] += 1; return out if calls[0] < 4 else -out | another value in a later call
 """

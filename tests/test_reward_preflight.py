@@ -42,6 +42,8 @@ EACH = {  # {name: what a reward pays for a text with the answer a, the prompt p
     "of_json": "float(text[:1] == '{' and json.loads(text)['answer'] == a)",
     "keeps_the_first": "kept.setdefault(str(p), right(text, a))",
     "by_level": "kwargs['level'][i] * right(text, a)",
+    "pays_the_answer": "float(a) * right(text, a)",
+    "ten_at_best": "(2.0 if a == '25' else 10.0) * right(text, a)",
     "joins": "float(text == '<answer>' + a + '</answer>')",
 }
 EACH_FORM = """
@@ -459,7 +461,9 @@ def test_one_bad_gold_row_is_shown(check):
     assert (shown["row"], shown["completion"], shown["score"]) == (8, "<answer>3</answer>", 0.0)
 
 
-def test_full_marks_are_1_or_as_given(check):
+def test_full_marks_are_those_of_gold_or_as_given(check):
+    code, report = check("ten_at_best")  # no range: the best of gold
+    assert code == 1 and report["gold"]["full_score"] == 10 and report["gold"]["full_marks"] == pytest.approx(7 / 8)
     code, report = check("half")
     assert code == 1 and "--full_score 0.5" in finding(report, "gold")["try"]
     assert check("half", "--full_score", "0.5")[0] == 0
@@ -587,10 +591,12 @@ def test_state_between_calls_is_found(folder):
     assert code == 1 and "scores 0.0, then 1.0 in a new process" in finding(report, "state")["message"]
 
 
-def test_rows_without_a_reference(check):
+def test_weights_of_rows_and_rows_without_a_reference(check):
     rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "level": 1 + i % 3} for i in range(9)]
     code, report = check("by_level", rows=rows)
-    assert code == 0 and report["gold"]["full_score"] == 1, "gold that gets more than 1 has full marks"
+    assert code == 0 and report["gold"]["full_score"] == 1, "the level explains what gold gets"
+    code, report = check("pays_the_answer", rows=rows)
+    assert code == 1 and "gold scores 1 of 9" in str(report["findings"])
     rows[4]["answer"] = None
     code, report = check("joins", rows=rows)
     assert code == 1 and "row 5, which has no reference" in finding(report, "raised")["message"]

@@ -34,7 +34,7 @@ MOST_INSIDE = 24  # ways to assign a function's own numbers to roles
 BY_WEIGHTS = ("loss", "kl", "value")  # kinds that may have further terms with weights
 LEAVES = {"value": "values", "mean": "x"}  # input that the gradient is taken for, by kind; else log-probs
 NOTES = {  # what the report says about a form of inputs
-    **{"whole": "for masks without holes alone", "by_time": "for [T, B]", "squeezed": "for one row a call"},
+    **{"whole": "for masks without holes alone", "by_time": "for [T, B], not [B, T]", "squeezed": "for one row a call"},
     **{"bootstrap": "for values with one more", "part": "the second of what it returns"},
     "full": "for log-probs of the whole vocabulary",
     "interleaved": "for samples in the order p1 p2 … p1 p2 …",
@@ -109,7 +109,7 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
         row = {name: c[name][:1] for name in ("token_rewards", "values", "mask")} | {"squeezed": True}
         ways = [{}, {"mask": whole.double(), "whole": True}]
         if "mask" not in takes:
-            ways = [{}, {"by_time": True}, row]
+            ways = [{}, row]
             ways += [x | {"bootstrap": True, "after": torch.tensor(AFTER, dtype=torch.float64)} for x in ways]
         forms = [part | way for part in ({}, {"part": 1}) for way in ways]
     elif kind == "loss":
@@ -117,6 +117,9 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
         same = rows[:, None].expand_as(c["mask"])
         forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
         forms = forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
+    # for [T, B], advantages equal along a row would hide a mean over the wrong axis
+    wide = [x for x in forms if kind != "loss" or x["advantages"] is c["x"] or x["advantages"].dim() == 1]
+    forms += [x | {"by_time": True} for x in wide if not x.get("squeezed")]
     more = [*inside_forms(formula, kind, takes, c["numbers"]), *([{"off": True}] if kind in BY_WEIGHTS else [])]
     if kind == "loss" and "dual_clip" not in takes:
         more.append({"dual_clip": 3.0, "dual_inside": True})
@@ -129,11 +132,11 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
 
 
 def whitened_forms(c: dict, forms: list[dict]) -> list[dict]:
-    """Forms of a loss that whitens its advantages; [B, 1] would not show whether it leaves out padding."""
+    """Forms of a loss that whitens its advantages; others would not show whether it leaves out padding."""
     whitened = []
     for form, correction in itertools.product(forms, (1, 0)):
         given = form["advantages"]
-        if given.shape in (c["mask"].shape, c["mask"].shape[:1]):
+        if given.shape in (c["mask"].shape, () if "by_time" in form else c["mask"].shape[:1]):
             inside = given[c["mask"].bool()] if given.shape == c["mask"].shape else given
             white = (given - inside.mean()) / inside.std(correction=correction)
             whitened.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})

@@ -14,6 +14,7 @@ from programs.prove.recognition import GENERIC, ROLES, Candidate, missing
 
 CALLS = 8  # repeated calls with the same inputs
 FAR = 8.0  # a log-ratio to the sampler that every truncation or filter acts on
+ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
 FAULTS = {  # {what a faulty function computes: the changes to the formula's inputs that give it}
     "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
@@ -77,7 +78,8 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
     c, results = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
     for way in ways_of(formula, tried.takes, c["logprobs"].dim() == 3):
         for how, value in aggregated(token_losses(way, tried.kind, c), c, len(shape)).items():
-            results[f"{way}, {how}"] = (c["sign"] * value, leaf)
+            if how != WRONG_AXIS or not c.get("by_time"):  # for [T, B] that axis is the right one
+                results[f"{way}, {how}"] = (c["sign"] * value, leaf)
     return {way: pair for way, pair in results.items() if pair[0].shape == shape}
 
 
@@ -145,10 +147,12 @@ def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
     return True
 
 
-def look_at_way(candidate: Candidate, fit: Fit) -> None:
+def look_at_way(candidate: Candidate, fit: Fit, words: str) -> None:
     """Add a finding if the function aggregates unlike its formula, over padding, or over the wrong axis."""
     wanted, how = FORMULAS[candidate.formula].aggregations, fit.way.partition(", ")[2]
-    if how.startswith(WRONG_AXIS):
+    if fit.given.get("by_time") and re.search(ROWS_FIRST, words, re.IGNORECASE):
+        candidate.find("its source says [B, T], and it fits [T, B] alone: it goes over the wrong axis")
+    elif how.startswith(WRONG_AXIS):
         candidate.find("it averages over the wrong axis, over rows before tokens; expected the tokens of each row")
     elif PADDED in how and candidate.formula != "dr_grpo":
         candidate.find("it divides by all places, padding included; expected the masked tokens alone")

@@ -61,8 +61,8 @@ def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) 
     return Fit(value, gradient, way, given, result, changed)
 
 
-def judge(candidate: Candidate, function, numbers: list[float]) -> None:
-    """Compare a function, whose source has these numbers, with its formula and note findings in `candidate`."""
+def judge(candidate: Candidate, function, numbers: list[float], words: str) -> None:
+    """Compare a function, whose source has these numbers and comments, with its formula; note findings."""
     tried = Tried(function, candidate)
     c = inputs(tried.kind, tried.takes, numbers)
     c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # these are maximised
@@ -77,7 +77,7 @@ def judge(candidate: Candidate, function, numbers: list[float]) -> None:
     candidate.written_as = written_as(candidate, tried, fit)
     if not fit.exact or not look_at_calls(candidate, tried, fit):
         return
-    look_at_way(candidate, fit)
+    look_at_way(candidate, fit, words)
     if "mask" in tried.takes:
         look_beneath(candidate, tried, fit.given)
     if tried.kind == "advantage":
@@ -191,7 +191,8 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
             eager = torch.compiler.set_stance("force_eager")  # compiling one function takes a minute
             with eager, warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
                 warnings.simplefilter("ignore")
-                judge(x, function, numbers_in(node, file))
+                text = ast.get_source_segment(file.read_text(encoding="utf-8"), node)
+                judge(x, function, numbers_in(node, file), "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', text)))
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:

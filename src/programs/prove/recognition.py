@@ -1,7 +1,11 @@
 """Recognise functions: their inputs, and by names alone the formula and the inputs' roles; nothing is guessed."""
 
+import ast
+import dataclasses
+import functools
 import inspect
 import re
+import textwrap
 from dataclasses import dataclass, field
 
 from programs.prove.formulas import FORMULAS, KINDS
@@ -54,6 +58,7 @@ FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
 SMALLEST_CLIP = 1e-4  # a smaller default is an epsilon against division by 0, not a clip
 CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
 GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
+EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 SPREAD = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -164,23 +169,73 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     return candidate
 
 
+class Fields(dict):
+    """A batch or settings, whose entries are also attributes."""
+
+    __getattr__ = dict.get
+
+
+def fields_of(p: inspect.Parameter, code) -> dict:
+    """{entry or attribute that a function reads of a batch or settings: its default, or EMPTY}; {} of an input."""
+    kind = type(p.default) if p.default is not EMPTY else code.__globals__.get(p.annotation, p.annotation)
+    is_dataclass, fields = dataclasses.is_dataclass(kind), {}
+    if not is_dataclass and (role_of(p.name) or p.default is not EMPTY):
+        return {}
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))):
+        match node:
+            case ast.Call(ast.Attribute(ast.Name(p.name), "get"), [ast.Constant(str(key)), *rest]):
+                fields[key] = rest[0].value if rest and isinstance(rest[0], ast.Constant) else None
+            case ast.Subscript(ast.Name(p.name), ast.Constant(str(key))):
+                fields[key] = EMPTY
+            case ast.Attribute(ast.Name(p.name), key) if key != "get":
+                fields.setdefault(key, EMPTY)
+    if is_dataclass:
+        made = kind if p.default is EMPTY else p.default
+        return {key: getattr(made, key, EMPTY) for key in fields or inspect.signature(kind).parameters}
+    return fields if any(map(role_of, fields)) else {}
+
+
+def unfolded(function, code):
+    """A function that takes the fields of its batches and settings as parameters; `code`: where it reads them."""
+    code = inspect.unwrap(code)
+    try:
+        taken = [p for p in inspect.signature(function).parameters.values() if p.kind not in SPREAD]
+        held = {p.name: fields_of(p, code) for p in taken}
+    except (OSError, TypeError, ValueError, SyntaxError, AttributeError):  # no signature or no source
+        return function
+    defaults = {p.name: p.default for p in taken if not held[p.name]}
+    for fields in held.values():
+        defaults |= fields
+
+    def called(**given):
+        batches = {
+            name: Fields({x: given.get(x, default) for x, default in fields.items()})
+            for name, fields in held.items()
+            if fields
+        }
+        return function(**batches, **{x: value for x, value in given.items() if x in held})
+
+    called.__signature__ = inspect.Signature([inspect.Parameter(x, KEYWORD, default=y) for x, y in defaults.items()])
+    return called
+
+
 def callable_of(module, name: str):
     """A module's function, or a method as a function that also takes its class's parameters; None if not callable."""
     owner, _, method = name.partition(".")
     thing = getattr(module, owner, None)
     function = getattr(thing, method, None) if method else thing
     if not method or not inspect.isfunction(function) or isinstance(vars(thing).get(method), staticmethod):
-        return function if callable(function) else None
+        return unfolded(function, function) if callable(function) else None
+    make, of_method = unfolded(thing, thing.__init__), unfolded(functools.partial(function, None), function)
     try:
-        of_init = inspect.signature(thing).parameters
+        of_init, of_call = (inspect.signature(x).parameters for x in (make, of_method))
     except (TypeError, ValueError):
         return function
-    of_call = dict([*inspect.signature(function).parameters.items()][1:])
 
     def called(**given):
-        instance = thing(**{x: given.pop(x) for x in of_init.keys() - of_call.keys() & {*given}})
-        return function(instance, **given)
+        instance = make(**{x: given.pop(x) for x in of_init.keys() - of_call.keys() & {*given}})
+        return unfolded(functools.partial(function, instance), function)(**given)
 
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in {**of_init, **of_call}.values() if p.kind not in SPREAD]
+    parameters = [p.replace(kind=KEYWORD) for p in {**of_init, **of_call}.values() if p.kind not in SPREAD]
     called.__signature__ = inspect.Signature(parameters)
     return called

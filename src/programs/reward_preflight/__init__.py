@@ -11,7 +11,7 @@ A reward is FILE.py:function[*weight], or a function or preset of the library; s
 as in the trainers. It is called in a separate process, with a time limit per call, on
 
     gold       the reference completion of each row, in the format that scores best. Full marks are expected: 95 % of
-               the highest documented score, of 1 if a function documents no range
+               the highest documented score, else of gold's best, at least 1
     probes     completions that must not be paid: empty, cut before the answer, the prompt, lists of answers, keywords,
                …; share = (score - floor) / (gold of the row - floor), floor = 0, or the lowest score if gold is <= 0
     contract   the same batch twice, reversed and one by one; gold in another order in a new process; rows without a

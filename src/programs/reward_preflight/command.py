@@ -28,7 +28,7 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, m
     "gold_column": ("column with the reference completion, or a conversation's answers", "NAME", str, None, CALLED),
     "answer_column": ("column with the final answer, tried in the usual formats", "NAME", str, None, CALLED),
     "gold_template": ("reference completion, such as 'Answer: {answer}'; {NAME}: a column", "TEXT", str, None, CALLED),
-    "full_score": ("score of full marks (default: by documented ranges, else 1)", "SCORE", float, None, ALL),
+    "full_score": ("score of full marks (default: by documented ranges, else gold's best)", "SCORE", float, None, ALL),
     "profile": ("pays for the answer, the form, or a judge's grades", None, "answer", [*PROFILES], ("reward",)),
     "limit": ("rows drawn from the data (default: 64, with --model 32)", "N", int, (1, 1e9), ALL),
     "timeout_s": ("longest time for one call of a reward", "S", 30.0, (0.01, 1e6), CALLED),

@@ -50,6 +50,7 @@ class Preflight(Checks):
         self.functions = process.about
         weights = {function["name"]: function["weight"] for function in self.functions}
         self.grader = Grader(process, weights, as_batch, lambda k, name, text, g: self.find(k, f"{name} {text}", g))
+        self.best = {}  # {function: its `best_score`}
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
 
@@ -96,13 +97,13 @@ class Preflight(Checks):
     # ---- gold
 
     def full(self, graded: Graded) -> float:
-        """The total of full marks from the functions that apply: of each the highest documented score, else 1."""
+        """The total of full marks from functions that apply: of each the highest documented score, else its `best`."""
         if self.args.full_score is not None:
             return self.args.full_score
         tops = 0.0
         for function in self.functions:
             name, (low, high) = function["name"], bounds(function["range"])
-            ends = (low or 0.0, 1.0 if high is None else high)
+            ends = (low or 0.0, self.best.get(name, 1.0) if high is None else high)
             applies = graded.parts.get(name) is not None or name in graded.problems
             # scores that compare a group's completions are left out: a single completion cannot reach them
             tops += max(function["weight"] * end for end in ends) if applies and name not in self.whole else 0.0
@@ -132,9 +133,21 @@ class Preflight(Checks):
         for row, variants in pairs:
             row["gold"] = next(variants[name] for name in order if name in variants)
         results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
+        self.best = {function["name"]: self.best_score(results, function["name"]) for function in self.functions}
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
         self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
         return results
+
+    def best_score(self, golds: list[Graded], name: str) -> float:
+        """Gold's highest score, at least 1; its lowest if a column with few values, such as a weight, explains all."""
+        paid = [(g.row["columns"], part) for g in golds if (part := g.parts.get(name) or 0.0) >= 1]
+        scores = [part for _, part in paid] or [1.0]
+        columns = {x for columns, _ in paid for x in columns} - {*SOLUTIONS, *answer_columns(self.args)}
+        for column in columns - {self.args.gold_column}:
+            pairs = {(str(columns.get(column)), round(part, 9)) for columns, part in paid}
+            if len(pairs) == len({value for value, _ in pairs}) <= len(paid) / 2:
+                return min(scores)
+        return max(scores)
 
     def trial(self, pairs: list[tuple]) -> list[Graded]:
         """Score gold in one variant on the first rows, in a batch with the next rows' gold as wrong answers."""
