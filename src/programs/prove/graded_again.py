@@ -40,7 +40,7 @@ def regrade(proof, results, seconds: float) -> str:
         kind, _, options = label.partition(":")
         data = dict(x.split("=", 1) for x in options.split(",") if "=" in x).get("data") or results.settings.get("data")
         try:
-            need(kind == "math", f"by the grader of math alone, not of {kind}")
+            need(kind == "math", f"prove.py grades math alone, not {kind}")
             need(all({"completion", "gold"} <= {*x} for x in samples), "samples.jsonl has no completions or golds")
             given = read_rows(data) if data and Path(data).is_file() else []
             graded = graded_math(

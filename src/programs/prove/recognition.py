@@ -84,9 +84,13 @@ class Candidate:
     @property
     def claims(self) -> bool:
         """Whether its name says the loss of an algorithm; or loss or advantage, and it takes what one is made of."""
-        made_of = {"logprobs", "scores", "token_rewards", "returns"} & {*self.roles.values()}
-        of_algorithm = re.search("(ppo|grpo|gspo|dapo|cispo|rloo|policy|actor)_?loss", self.name.lower())
-        return bool(of_algorithm or (made_of and re.search("loss|objective|advantage", self.name.lower())))
+        name, made_of = self.name.lower(), {"logprobs", "scores", "token_rewards", "returns"}
+        made_of |= {"advantages"} if "loss" in name else set()
+        made_of |= {"values"} if re.search("value|critic", name) else set()
+        if re.search(r"\b(plot|log|print|show|save|format|report|get|register)_|_(metrics|stats|hist\w*)$", name):
+            return False
+        takes = made_of & {*self.roles.values()} and re.search("loss|objective|advantage|gae", name)
+        return bool(takes or re.search("(ppo|grpo|gspo|dapo|cispo|rloo|policy|actor)_?loss", name))
 
 
 def role_of(name: str) -> str:
@@ -170,9 +174,10 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
 
 
 class Fields(dict):
-    """A batch or settings, whose entries are also attributes."""
+    """A batch or settings, whose entries are also attributes, before a dictionary's own such as `values`."""
 
-    __getattr__ = dict.get
+    def __getattribute__(self, name: str):
+        return self[name] if name in self else super().__getattribute__(name)
 
 
 def fields_of(p: inspect.Parameter, code) -> dict:
