@@ -14,8 +14,8 @@
                        occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher.
                        For other trainers, such as TRL, settings, adapter, model card or the script that names
                        this folder as its output_dir name the start, data and reward; --data has held-out rows
-    results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
-                       completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
+    results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math from completions,
+                       intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
     scored samples     of lm-evaluation-harness, EvalPlus, Inspect, OpenCompass or others, in files or a folder: the
                        same against figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
@@ -25,9 +25,8 @@
                        the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
     FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as: value and gradient
                        against float64 loops over single tokens, with padding, a hole in the mask, an empty row, large
-                       ratios and equal scores; a second call; GAE's bootstrap and returns; a loss's entropy term and
-                       use of the sampler's log-probs. It reports which form of inputs fits, such as [T, B], and lists
-                       what it does not recognise
+                       ratios and equal scores; later calls; GAE's returns; a loss's entropy term and use of the
+                       sampler's log-probs. It reports which form of inputs fits, and lists what it does not recognise
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's reward on them
@@ -54,57 +53,57 @@ could not be measured.
 """
 
 # Contents
-#       166-171  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       174-271  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       274-323  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       326-502  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       505-536  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       539-690  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       693-716  user scripts        A user's Python script or notebook, read from its source
-#       719-789  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      792-1029  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1032-1125  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1128-1390  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1393-1497  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1500-1547  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1550-1581  prompts             Load training and held-out prompts as token ids
-#     1584-1883  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1886-1960  extracts            Extract from a Python file what some of its names need
-#     1963-2189  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2192-2470  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2473-2778  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2781-2908  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2911-2933  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2936-3009  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     3012-3027  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     3030-3035  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     3038-3043  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3046-3055  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3058-3124  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3127-3186  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3189-3201  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3204-3216  paired tests        Intervals, paired tests, pass@k
-#     3219-3255  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3258-3575  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     3578-3607  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3610-3620  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     3623-3840  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3843-3845  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     3848-3881  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3884-3999  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     4002-4104  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     4107-4473  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     4476-4548  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
-#     4551-4659  graded again        Compute an evaluation's scores again from its stored completions
-#     4662-4934  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4937-5202  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     5205-5329  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     5332-5468  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5471-5719  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5722-5967  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5970-6261  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     6264-6537  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6540-6640  command             The command line
+#       165-170  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       173-270  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       273-322  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       325-501  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       504-535  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       538-689  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       692-715  user scripts        A user's Python script or notebook, read from its source
+#       718-788  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      791-1028  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1031-1124  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1127-1389  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1392-1496  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1499-1546  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1549-1580  prompts             Load training and held-out prompts as token ids
+#     1583-1882  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1885-1959  extracts            Extract from a Python file what some of its names need
+#     1962-2188  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2191-2469  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2472-2777  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2780-2907  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2910-2932  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2935-3008  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3011-3026  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     3029-3034  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     3037-3042  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3045-3054  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3057-3123  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3126-3185  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3188-3200  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3203-3215  paired tests        Intervals, paired tests, pass@k
+#     3218-3254  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3257-3574  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     3577-3606  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3609-3619  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     3622-3839  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3842-3844  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     3847-3880  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3883-3998  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     4001-4103  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     4106-4472  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     4475-4547  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
+#     4550-4628  graded again        Compute an evaluation's scores again from its stored completions
+#     4631-4883  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4886-5141  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     5144-5266  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     5269-5405  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5408-5643  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5646-5864  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5867-6082  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     6085-6310  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6313-6413  command             The command line
 
 import argparse
 import ast
@@ -4552,7 +4551,6 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
 
 GOLDS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")  # evaluation.py's columns for math
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # evaluation.py's columns
 
 
 def graded_math(samples: list[dict], rows: dict[str, dict], seconds: float) -> list[tuple[dict, str, list]]:
@@ -4572,60 +4570,31 @@ def graded_math(samples: list[dict], rows: dict[str, dict], seconds: float) -> l
     return graded
 
 
-def graded_by_reward(
-    samples: list[dict], rows: dict[str, dict], specs: list[str], data: str
-) -> list[tuple[dict, str, list]]:
-    """Score all samples with the columns of their rows; returns (sample, function, [its score])."""
-    need(all(Path(spec_parts(x)[0]).is_file() for x in specs), "its functions are not here")
-    need(rows, f"its data {data} are not here")
-    need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
-    examples = []
-    for sample in samples:
-        row = rows[sample["key"]]
-        column = next(name for name in PROMPTS if row.get(name) is not None)
-        columns = {name: value for name, value in row.items() if name not in RESERVED}
-        examples.append({"prompt": prompt_of(row, column, data), "columns": columns})
-    texts = [sample["completion"] or "" for sample in samples]
-    parts = Reward(specs)(examples, texts, [[1] * max(1, sample.get("tokens") or 1) for sample in samples])[1]
-    return [(sample, name, [values[i]]) for name, values in parts.items() for i, sample in enumerate(samples)]
-
-
-def grade_again(label: str, samples: list[dict], settings: dict, seconds: float) -> list[tuple[dict, str, list]]:
-    """(Sample, metric, possible scores) of a task; UserError says why they cannot be computed."""
-    kind, _, rest = label.partition(":")
-    need(all("completion" in sample for sample in samples), "samples.jsonl has no completions")
-    parts = [part for part in rest.split(",") if part]
-    options = dict(part.split("=", 1) for part in parts if "=" in part)
-    data = options.get("data") or settings.get("data") or ""
-    given = read_rows(data) if Path(data).is_file() else []
-    rows = dict(zip(unique_keys(given), given, strict=True))
-    if kind == "math":
-        need(all("gold" in sample for sample in samples), "samples.jsonl has no gold answers")
-        return graded_math(samples, rows, seconds)
-    need(kind == "reward" and settings, f"task {kind} is not scored here")
-    specs = [part for part in parts if "=" not in part] + list(settings.get("reward") or ())
-    return graded_by_reward(samples, rows, specs, data)
-
-
 def regrade(proof, results, seconds: float) -> str:
-    """Add findings about scores that differ when computed again; returns what was computed, as a sentence."""
+    """Add findings about math scores that differ when computed again; returns what was computed, as a clause."""
     clauses = []
-    for label, rows in results.samples.items():
-        samples = [sample for row in rows.values() for sample in row]
+    for label, of_task in results.samples.items():
+        samples = [sample for row in of_task.values() for sample in row]
+        kind, _, options = label.partition(":")
+        data = dict(x.split("=", 1) for x in options.split(",") if "=" in x).get("data") or results.settings.get("data")
         try:
-            graded = grade_again(label, samples, results.settings, seconds / len(results.samples))
-        except (UserError, OSError, KeyError, TypeError, ValueError, StopIteration) as error:
+            need(kind == "math", f"prove.py grades math alone, not {kind}")
+            need(all({"completion", "gold"} <= {*x} for x in samples), "samples.jsonl has no completions or golds")
+            given = read_rows(data) if data and Path(data).is_file() else []
+            graded = graded_math(
+                samples, dict(zip(unique_keys(given), given, strict=True)), seconds / len(results.samples)
+            )
+        except (UserError, OSError, KeyError, TypeError, ValueError) as error:
             proof.not_measured.append(f"{results.name}, {label}: scores were not computed again: {error}")
             clauses.append(f"scores of {label} were not computed again ({error})")
             continue
-        by, wrong = "math_grader.py" if label.startswith("math") else "its functions", []
+        wrong = []
         for sample, name, scores in graded:
             stored, possible = sample["metrics"].get(name), [x for x in scores if x is not None]
             if stored is not None and possible and all(abs(stored - x) > 1e-6 for x in possible):
-                text = f"{str(sample['completion'])[-60:]!r}"
-                text += f", gold {sample['gold']!r}," if "gold" in sample else ""
-                wrong.append(f"row {sample['key']}: {text} has {name} {stored}, {by} {possible[0]}")
-        again = f"{len(graded)} scores of {label} were computed again from the completions by {by}"
+                text = f"{str(sample['completion'])[-60:]!r}, gold {sample['gold']!r}, has {name} {stored}"
+                wrong.append(f"row {sample['key']}: {text}, math_grader.py {possible[0]}")
+        again = f"{len(graded)} scores of {label} were computed again from the completions by math_grader.py"
         clauses.append(f"{again}, {len(wrong)} differ")
         proof.findings += [f"{results.name}, {label}, {text}" for text in wrong[:3]]
         if len(wrong) > 3:
@@ -4663,9 +4632,6 @@ def grade_other(proof, results, seconds: float) -> str:
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
 TOLERANCE = 1e-9  # relative for numbers above 1, else absolute
-# metrics that are ratios of sums over all samples: (score on top, score below, constant divisor)
-PERPLEXITIES = {f"{unit}_perplexity": ("nats", f"{unit}s", 1.0) for unit in ("token", "word", "byte")}
-RATIOS = PERPLEXITIES | {"bits_per_byte": ("nats", "bytes", math.log(2)), "failure_frac": ("failures", "calls", 1.0)}
 
 
 class Results:
@@ -4726,28 +4692,11 @@ def differs(stated, counted) -> bool:
     return not abs(stated - counted) <= TOLERANCE * max(1.0, abs(counted))
 
 
-def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
-    """Recount a ratio of sums over all samples, such as a perplexity; None if samples lack its scores."""
-    *names, divisor = RATIOS.get(metric, ("", "", 1.0))
-    samples = [sample["metrics"] for key in result["keys"] for sample in rows.get(key, ())]
-    if any(name not in scores for scores in samples for name in names):
-        return None
-    top, bottom = (math.fsum(scores[name] for scores in samples) for name in names)
-    value = top / bottom / divisor if bottom else None
-    if value is not None and result["values"][metric]["exp"]:
-        value = math.exp(value) if value < 709 else None  # too large for a number
-    if differs(result["metrics"][metric]["value"], value):
-        find(f"{metric}: results.json says {result['metrics'][metric]['value']}, its samples give {value}")
-    return share_figures({}, None) | {"value": value, "n": len(result["keys"])}
-
-
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
     """Recount a metric from the samples, None if they lack it; `find` is told where results.json differs."""
     by_key = {key: row_value(rows[key], metric) for key in result["keys"] if key in rows}
     values, stated, stored = [*by_key.values()], result["metrics"][metric], result["values"][metric]
-    if stored["bottom"] is not None or stored["exp"]:
-        return recount_ratio(metric, result, rows, find)
-    if "" in values:
+    if "" in values or stored["bottom"] is not None or stored["exp"]:  # no mean over rows, such as a perplexity
         return None
     figures = share_figures(by_key, stored["higher_is_better"])
     tops, n, interval = stored["top"], figures["n"], figures["ci95"] if figures["interval"] == "Wilson" else None
@@ -4781,7 +4730,7 @@ def recount(results: Results, proof: Proof) -> dict:
         for metric in result["metrics"]:
             figures = recount_metric(metric, result, rows, find)
             if figures is None:
-                proof.not_measured.append(f"{results.name}, {task} {metric}: samples have no score of that name")
+                proof.not_measured.append(f"{results.name}, {task} {metric}: it is no mean of scores in the samples")
             else:
                 recounted[task, metric] = figures
     return recounted
@@ -4977,6 +4926,7 @@ ESCAPE = (  # reaches `open` even if eval gets no builtins
     "._module.__builtins__['open']"
 )
 GOLD_NAMES = ("target", "answer", "final_answer", "solution", "gold", "label")  # in a ground truth that is a dictionary
+OURS = {"completions", "prompt", "completion"}  # one of which our trainers pass
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
@@ -5057,36 +5007,26 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     )
 
 
-def forms_of(names: set[str], takes_any: bool) -> dict[str, str]:
-    """{trainer: "" if it can call a reward with these parameters, else why not}; `takes_any`: with **kwargs."""
-    batch, sample = "completions" in names, bool({"prompt", "completion"} & names)
-    trl = "" if batch and takes_any else "no **kwargs, and TRL passes every column" if batch else "it scores no batch"
-    missing = {"solution_str", "ground_truth"} - names or (set() if takes_any else VERL_NAMES - names)
-    verl = f"it takes no {', '.join(sorted(missing))}" if missing else ""
-    return {"TRL": trl, "verl": verl, "ours": "" if batch or sample else "it takes no completion or completions"}
-
-
 def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, name, _ = spec_parts(spec)
     proof, function, rows = Proof("reward", spec), find_reward(spec)[0], read_rows(data)
     parameters = {} if isinstance(function, list) else inspect.signature(function).parameters
     names, takes_any = {*parameters}, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    forms = forms_of(names, takes_any) if parameters else {}
     with tempfile.TemporaryDirectory() as folder:
         tried, taken, read = spec, {*rows[0]}, data
-        if forms and forms["ours"] and {"solution_str", "ground_truth"} <= names:
+        if not names & OURS and {"solution_str", "ground_truth"} <= names:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
-        elif parameters and not takes_any:
+        elif names and not takes_any:
             taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
         if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
             read = str(Path(folder, "rows.jsonl"))
             rows = [with_ground_truth(row) for row in rows]
             Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
-        describe_forms(proof, forms, name)
+        describe_forms(proof, names, takes_any, name)
         try:
             report = preflight_of("reward", tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
@@ -5095,10 +5035,6 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             is_part = isinstance(truth, dict) and len(truth) > 1  # no answer by itself: a target, and numbers for it
             if is_unpaid(report, flags, is_part):
                 skip_gold(proof, report, is_part)
-            for unequal in [x["message"] for x in report["findings"] if x["check"] == "classes"]:
-                proof.is_open = True
-                why = f"{unequal.rpartition(': ')[0]}, by a weight or because a part never pays there"
-                proof.skip("Whether every kind of row is paid in full", why)
             describe_checks(proof, report, data)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
@@ -5148,11 +5084,17 @@ def skip_gold(proof: Proof, report: dict, is_part: bool) -> None:
     report["findings"] = [x for x in report["findings"] if x["check"] not in dropped]
 
 
-def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
-    """Say which trainers can call the reward; if none can, that is a finding."""
-    if not forms:
+def describe_forms(proof: Proof, names: set[str], takes_any: bool, name: str) -> None:
+    """Say which trainers can call a reward with these parameters; if none can, that is a finding."""
+    if not names:
         proof.skip("The form", f"{name} is a list, or has no parameters that can be read")
         return
+    batch = "completions" in names
+    trl = "" if batch and takes_any else "no **kwargs, and TRL passes every column" if batch else "it scores no batch"
+    missing = {"solution_str", "ground_truth"} - names or (set() if takes_any else VERL_NAMES - names)
+    verl = f"it takes no {', '.join(sorted(missing))}" if missing else ""
+    ours = "" if names & OURS else "it takes no completion or completions"
+    forms = {"TRL": trl, "verl": verl, "ours": ours}
     proof.figures["forms"] = {trainer: not why for trainer, why in forms.items()}
     words = [f"{trainer} {'can' if not why else f'cannot ({why})'}" for trainer, why in forms.items()]
     proof.say(f"Which trainers can call {name}, by its parameters: {'; '.join(words)}.")
@@ -5165,14 +5107,11 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
     paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
-    proof.figures |= {
-        "gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean", "none", "weighted_by")}
-    }
+    proof.figures |= {"gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean", "none")}}
     proof.figures |= {"nonsense_worst_share": paid, "contract": contract, "probes": report["probes"]}
     most = f"{max(paid.values()):.0%} of gold's score" if paid else "nothing that could be compared"
     count = sum(probes[name]["completions"] for name in paid)
-    more = f", by the weight that {' and '.join(gold['weighted_by'])} gives a row" if gold["weighted_by"] else ""
-    more += f"; {gold['none']:.1%} got None and do not count" if gold["none"] else ""
+    more = f"; {gold['none']:.1%} got None and do not count" if gold["none"] else ""
     if not proof.is_open:
         proof.say(
             f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks"
@@ -5292,8 +5231,6 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
         proof.say(f"reward_preflight.py played {spec} on {data}: {marks}; the most that others are paid: {paid}.")
     else:
         proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
-    for note in [x for x in report["findings"] if x["check"] == "goes_on"]:
-        proof.say(f"Note: {note['message']}; {note['try']}.")
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof
@@ -5481,7 +5418,7 @@ ROLES = {  # input -> names of parameters
     "ref_logprobs": rf"{REFERENCE}_?(\w+_)?{LOGP}|{LOGP}_{REFERENCE}",
     "logprobs": rf"({NEW}_?|(policy|pi|actor|action|trainer|learner|per_token)_?)*{LOGP}(_{NEW}|_theta)?",
     "advantages": r"adv(antage)?s?",
-    "mask": r"(response_|completion_|action_|attention_|loss_|token_|eos_|valid_)?masks?|(not|non)_?(done|terminal)s?",
+    "mask": r"(response_|completion_|action_|attention_|loss_|token_|eos_|valid_)?masks?",
     "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
     "scores": r"(\w+_)?(scores?|rewards?)",
     "old_values": rf"(old_|prev_){VALUES}|{VALUES}_old",
@@ -5497,10 +5434,6 @@ ROLES = {  # input -> names of parameters
     "dual_clip": r"dual_clip|clip_ratio_c",
     "beta": r"beta(_kl)?|kl_(coef|coeff|beta|weight|lambda)",
     "gamma": r"gamma|discount",
-    "dones": r"dones?|terminals?|terminat(ed|ions)",
-    "next_values": r"next_values",
-    "after": r"(next|last|final|bootstrap)_(value|val|v)|last_values|bootstrap(_values)?",  # what follows a row
-    "after_done": r"(next|last|final|bootstrap)_(done|terminal)",
     "entropy": r"(token_)?entropy|entropies",
     "entropy_weight": r"(entropy|ent)_(coef|coeff|weight|beta)",
     "gae_lambda": r"lam|lambda_?|gae_lam(bda)?|lmbda|lambd",
@@ -5517,12 +5450,13 @@ BESIDE = {
 OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
 SEVERAL = ("x",)  # roles that several parameters may have
 ASIDE = ("entropy", "entropy_weight")  # roles in a further term, which has a check of its own
-SHAPED = {"scores", "token_rewards", "values", "next_values"}  # with these a loss or KL is more than its formula
+SHAPED = {"scores", "token_rewards", "values"}  # with these a loss or KL is more than its formula
 FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
 SMALLEST_CLIP = 1e-4  # a smaller default is an epsilon against division by 0, not a clip
 CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
 GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
 EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+SPREAD = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass
@@ -5538,10 +5472,8 @@ class Candidate:
     leak: str = ""  # what nan beneath the mask reaches: "value" or "gradient"
     roles: dict = field(default_factory=dict)  # {parameter: role}
     left: tuple = ()  # parameters without a role, which keep their defaults
-    switches: dict = field(default_factory=dict)  # {one of these that is True or False: its default}
     generic: bool = False  # its name says what it computes, not by which formula
     unknown_form: bool = False  # it was called, and fits no form known here
-    axis: bool = False  # it fits only inputs [T, B]
 
     def find(self, finding: str) -> None:
         self.findings.append(f"{self.where}: {finding}")
@@ -5554,7 +5486,7 @@ class Candidate:
         made_of |= {"values"} if re.search("value|critic", name) else set()
         if re.search(r"\b(plot|log|print|show|save|format|report|get|register)_|_(metrics|stats|hist\w*)$", name):
             return False
-        takes = made_of & {*self.roles.values()} and re.search("loss|objective|advantage", name)
+        takes = made_of & {*self.roles.values()} and re.search("loss|objective|advantage|gae", name)
         return bool(takes or re.search("(ppo|grpo|gspo|dapo|cispo|rloo|policy|actor)_?loss", name))
 
 
@@ -5609,7 +5541,7 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError) as error:  # torch.jit.script leaves none
         return Candidate(name, where, why=f"its parameters cannot be read ({error})")
-    parameters = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    parameters = [p for p in parameters if p.kind not in SPREAD]
     roles = {p.name: role_of(p.name) for p in parameters}
     for role, (pattern, other) in BESIDE.items():
         if [*roles.values()].count(role) == 2:
@@ -5627,9 +5559,8 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     unknown = [p.name for p in parameters if p.name not in known and p.default is p.empty]
     single = [role for role in known.values() if role not in SEVERAL]
     twice = [x for x, role in known.items() if single.count(role) > 1]
-    left = {p.name: p.default for p in parameters if p.name not in known and p.default is not p.empty}
+    left = [p.name for p in parameters if p.name not in known and p.default is not p.empty]
     candidate.roles, candidate.left = known, tuple(left)
-    candidate.switches = {name: value for name, value in left.items() if isinstance(value, bool)}
     if twice:
         candidate.why = f"it takes {' and '.join(twice)}, which could be the same input"
     elif unknown:
@@ -5640,61 +5571,53 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
 
 
 class Fields(dict):
-    """A dictionary whose entries are also attributes."""
+    """A batch or settings, whose entries are also attributes, before a dictionary's own such as `values`."""
 
-    __getattr__ = dict.get
+    def __getattribute__(self, name: str):
+        return self[name] if name in self else super().__getattribute__(name)
 
 
-def fields_read(code, name: str) -> dict:
-    """{key or attribute that a function reads of its parameter `name`: the default that it gives, or EMPTY}."""
-    fields = {}
+def fields_of(p: inspect.Parameter, code) -> dict:
+    """{entry or attribute that a function reads of a batch or settings: its default, or EMPTY}; {} of an input."""
+    kind = type(p.default) if p.default is not EMPTY else code.__globals__.get(p.annotation, p.annotation)
+    is_dataclass, fields = dataclasses.is_dataclass(kind), {}
+    if not is_dataclass and (role_of(p.name) or p.default is not EMPTY):
+        return {}
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))):
         match node:
-            case ast.Call(ast.Attribute(ast.Name(owner), "get"), [ast.Constant(str(key)), *rest]) if owner == name:
+            case ast.Call(ast.Attribute(ast.Name(p.name), "get"), [ast.Constant(str(key)), *rest]):
                 fields[key] = rest[0].value if rest and isinstance(rest[0], ast.Constant) else None
-            case ast.Subscript(ast.Name(owner), ast.Constant(str(key))) if owner == name:
+            case ast.Subscript(ast.Name(p.name), ast.Constant(str(key))):
                 fields[key] = EMPTY
-            case ast.Attribute(ast.Name(owner), key) if owner == name and key != "get":
+            case ast.Attribute(ast.Name(p.name), key) if key != "get":
                 fields.setdefault(key, EMPTY)
+    if is_dataclass:
+        made = kind if p.default is EMPTY else p.default
+        return {key: getattr(made, key, EMPTY) for key in fields or inspect.signature(kind).parameters}
     return fields if any(map(role_of, fields)) else {}
 
 
-def parts_of(p: inspect.Parameter, code) -> tuple:
-    """(What makes a parameter of several inputs, {their names: defaults}); ({} if it is an input itself)."""
-    is_made = dataclasses.is_dataclass(type(p.default))
-    kind = type(p.default) if is_made else getattr(code, "__globals__", {}).get(p.annotation, p.annotation)
-    if not dataclasses.is_dataclass(kind):
-        return Fields, {} if role_of(p.name) or p.default is not EMPTY else fields_read(code, p.name)
-    read, parts = fields_read(code, p.name), {x: y.default for x, y in inspect.signature(kind).parameters.items()}
-    parts = {name: x for name, x in parts.items() if name in read or x is EMPTY or not read}
-    if not is_made:
-        return kind, parts
-    return functools.partial(dataclasses.replace, p.default), {name: getattr(p.default, name) for name in parts}
-
-
-def unfolded(function, code=None):
-    """A function that takes the fields of its settings and batches as parameters; `code`: where it reads them."""
-    code = inspect.unwrap(code or function)
+def unfolded(function, code):
+    """A function that takes the fields of its batches and settings as parameters; `code`: where it reads them."""
+    code = inspect.unwrap(code)
     try:
-        if isinstance(function, torch.jit.ScriptFunction):  # it has no signature
-            known = [(x.name, x.default_value if x.has_default_value() else EMPTY) for x in function.schema.arguments]
-            taken = [inspect.Parameter(name, KEYWORD, default=value) for name, value in known]
-        else:
-            taken = inspect.signature(function).parameters.values()
-        taken = [p for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        held = {p.name: parts_of(p, code) for p in taken}
-    except (OSError, TypeError, ValueError, SyntaxError):  # no signature or no source
+        taken = [p for p in inspect.signature(function).parameters.values() if p.kind not in SPREAD]
+        held = {p.name: fields_of(p, code) for p in taken}
+    except (OSError, TypeError, ValueError, SyntaxError, AttributeError):  # no signature or no source
         return function
+    defaults = {p.name: p.default for p in taken if not held[p.name]}
+    for fields in held.values():
+        defaults |= fields
 
     def called(**given):
-        for name, (make, fields) in held.items():
-            if fields:
-                given[name] = make(**{x: given.pop(x) for x in fields if x in given})
-        return function(**given)
+        batches = {
+            name: Fields({x: given.get(x, default) for x, default in fields.items()})
+            for name, fields in held.items()
+            if fields
+        }
+        return function(**batches, **{x: value for x, value in given.items() if x in held})
 
-    defaults = {p.name: p.default for p in taken if not held[p.name][1]}
-    defaults |= {name: value for _, fields in held.values() for name, value in fields.items()}
-    called.__signature__ = inspect.Signature([inspect.Parameter(n, KEYWORD, default=x) for n, x in defaults.items()])
+    called.__signature__ = inspect.Signature([inspect.Parameter(x, KEYWORD, default=y) for x, y in defaults.items()])
     return called
 
 
@@ -5704,7 +5627,7 @@ def callable_of(module, name: str):
     thing = getattr(module, owner, None)
     function = getattr(thing, method, None) if method else thing
     if not method or not inspect.isfunction(function) or isinstance(vars(thing).get(method), staticmethod):
-        return unfolded(function) if callable(function) else None
+        return unfolded(function, function) if callable(function) else None
     make, of_method = unfolded(thing, thing.__init__), unfolded(functools.partial(function, None), function)
     try:
         of_init, of_call = (inspect.signature(x).parameters for x in (make, of_method))
@@ -5715,7 +5638,8 @@ def callable_of(module, name: str):
         instance = make(**{x: given.pop(x) for x in of_init.keys() - of_call.keys() & {*given}})
         return unfolded(functools.partial(function, instance), function)(**given)
 
-    called.__signature__ = inspect.Signature([*{**of_init, **of_call}.values()])
+    parameters = [p.replace(kind=KEYWORD) for p in {**of_init, **of_call}.values() if p.kind not in SPREAD]
+    called.__signature__ = inspect.Signature(parameters)
     return called
 
 
@@ -5734,7 +5658,7 @@ LARGE = {(0, 1): -3.0, (0, 2): -4.5, (4, 0): 3.0, (4, 1): 4.5}
 BY_TOKEN = tuple(
     "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
 )
-CUT = 3  # column at which a second episode begins in each row, for functions that take dones
+AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row, for functions that take it
 NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
@@ -5744,14 +5668,13 @@ MOST_INSIDE = 24  # ways to assign a function's own numbers to roles
 BY_WEIGHTS = ("loss", "kl", "value")  # kinds that may have further terms with weights
 LEAVES = {"value": "values", "mean": "x"}  # input that the gradient is taken for, by kind; else log-probs
 NOTES = {  # what the report says about a form of inputs
-    **{"whole": "for masks without holes alone", "by_time": "for [T, B]", "squeezed": "for one episode a call"},
+    **{"whole": "for masks without holes alone", "by_time": "for [T, B], not [B, T]", "squeezed": "for one row a call"},
     **{"bootstrap": "for values with one more", "part": "the second of what it returns"},
-    **{"going": "its mask as 1 - done", "full": "for log-probs of the whole vocabulary"},
+    "full": "for log-probs of the whole vocabulary",
     "interleaved": "for samples in the order p1 p2 … p1 p2 …",
     "white": "with the advantages whitened inside",
     "one_group": "for one group a call: a batch of groups would count as one",
     "off": "with its further terms at weight 0",
-    "dones": "with an episode that ends inside a row",
     "dual_inside": "with a dual clip of 3 inside",
 }
 
@@ -5775,7 +5698,7 @@ def inputs(kind: str, takes: set[str], numbers: list[float]) -> dict:
         c["old_values"][0, i], c["returns"][0, i] = c["values"][0, i] - move, c["values"][0, i] - error
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
     zeros = torch.zeros_like(mask)
-    c |= {"dones": zeros, "after": zeros[:, 0], "after_done": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}
+    c |= {"after": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}
     c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
     c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
     c |= {"numbers": numbers} | ({"beta": 1.0} if kind == "kl" else {})
@@ -5806,9 +5729,6 @@ def inside_forms(formula: str, kind: str, takes: set[str], numbers: list[float])
     return forms[:MOST_INSIDE] + [{"length": x, "inside": ["length"]} for x in lengths if x > 1]
 
 
-SHAPES_OF_ONE = ("row", "number", "column", "next values")  # forms of the value that follows a row's last step
-
-
 def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]:
     """Forms that a function may want its inputs in: changes to `c` that leave the formula the same."""
     if kind == "advantage":
@@ -5820,47 +5740,40 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
     forms = [{}]
     if kind == "gae":
         whole = (c["mask"].cumsum(1) > 0) & (c["mask"].flip(1).cumsum(1).flip(1) > 0)
-        episode = {name: c[name][:1] for name in ("token_rewards", "values", "mask")} | {"squeezed": True}
-        others = {"mask": whole.double(), "whole": True} if "mask" in takes else episode
-        parts, ends = ({}, {"part": 1}), ({}, {"bootstrap": True})
-        flags = torch.eye(c["mask"].shape[1], dtype=torch.float64)[:, None].expand(-1, *c["mask"].shape)
-        ended, begun = {"dones": flags[CUT - 1]}, {"dones": flags[CUT], "begins": True}
-        cuts = [ended, begun] if "dones" in takes else [{}]
-        shapes = [{"shape": x} for x in SHAPES_OF_ONE] if "after" in takes else [{}]
-        forms = [a | b | x | y for a in parts for b in ends for x in cuts for y in ({}, others)]
-        if "mask" in takes and "dones" not in takes:
-            going = {"mask": torch.ones_like(c["mask"]), "going": True}
-            forms += [a | b | x | going for a in parts for b in ends for x in (ended, begun)]
-        forms = [form | shape for form in forms for shape in shapes]
+        row = {name: c[name][:1] for name in ("token_rewards", "values", "mask")} | {"squeezed": True}
+        ways = [{}, {"mask": whole.double(), "whole": True}]
+        if "mask" not in takes:
+            ways = [{}, row]
+            ways += [x | {"bootstrap": True, "after": torch.tensor(AFTER, dtype=torch.float64)} for x in ways]
+        forms = [part | way for part in ({}, {"part": 1}) for way in ways]
     elif kind == "loss":
         rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
         same = rows[:, None].expand_as(c["mask"])
         forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
         forms = forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
-    wide = forms
-    if kind == "loss":  # for [T, B], advantages equal along a row would hide a mean over the wrong axis
-        wide = [x for x in forms if x["advantages"] is c["x"] or x["advantages"].dim() == 1]
+    # for [T, B], advantages equal along a row would hide a mean over the wrong axis
+    wide = [x for x in forms if kind != "loss" or x["advantages"] is c["x"] or x["advantages"].dim() == 1]
+    forms += [x | {"by_time": True} for x in wide if not x.get("squeezed")]
     more = [*inside_forms(formula, kind, takes, c["numbers"]), *([{"off": True}] if kind in BY_WEIGHTS else [])]
     if kind == "loss" and "dual_clip" not in takes:
         more.append({"dual_clip": 3.0, "dual_inside": True})
-    by_time, extra = [x | {"by_time": True} for x in wide], []
+    forms += [form | other for other in more for form in forms]
     if formula == "kl":
         scale = torch.linspace(-1, 1, 5, dtype=torch.float64)
         names = ("logprobs", "ref_logprobs")
-        extra = [{n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True}]
-    return [*forms, *by_time, *(form | other for other in more for form in forms), *extra]
+        forms.append({n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True})
+    return forms + (whitened_forms(c, forms) if kind == "loss" else [])
 
 
-def whitened_forms(kind: str, c: dict, forms: list[dict], padded: bool = False) -> list[dict]:
-    """Forms of a loss that whitens its advantages; `padded`: over the padding too, if they are [B, T]."""
+def whitened_forms(c: dict, forms: list[dict]) -> list[dict]:
+    """Forms of a loss that whitens its advantages; others would not show whether it leaves out padding."""
     whitened = []
-    for form, correction in itertools.product(forms if kind == "loss" else (), (1, 0)):
+    for form, correction in itertools.product(forms, (1, 0)):
         given = form["advantages"]
-        if padded and given.shape != c["mask"].shape:
-            continue
-        inside = given[c["mask"].bool()] if given.shape == c["mask"].shape and not padded else given
-        white = (given - inside.mean()) / inside.std(correction=correction)
-        whitened.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
+        if given.shape in (c["mask"].shape, () if "by_time" in form else c["mask"].shape[:1]):
+            inside = given[c["mask"].bool()] if given.shape == c["mask"].shape else given
+            white = (given - inside.mean()) / inside.std(correction=correction)
+            whitened.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
     return whitened
 
 
@@ -5883,33 +5796,17 @@ class Tried:
         return self.read(c, last)
 
     def handed(self, c: dict) -> list[dict]:
-        """Inputs by role as tensors, with boolean flags, and where no gradient is taken also as arrays and lists."""
-        after, values = c["after"][: len(c["mask"])], c["values"][: len(c["mask"])]
-        following = torch.cat([torch.where(c["mask"] != 0, values, 0.0)[:, 1:], after[:, None]], 1)
-        given = c | {"next_values": following, "groups": c.get("ids", c["groups"])}
-        given |= {"mask": 1 - c["dones"][: len(c["mask"])]} if c.get("going") else {}
+        """Inputs by role as tensors, with a boolean mask, and where no gradient is taken also as arrays and lists."""
+        given = c | {"groups": c.get("ids", c["groups"])}
         tensors = {role: given[role] for role in self.takes}
         for role, x in tensors.items():
-            x = x[: len(c["mask"])] if role == "dones" else x
-            if role in ("after", "after_done"):
-                tensors[role] = self.of_one(x[: len(c["mask"])], following, c)
-            elif getattr(x, "shape", None) == c["mask"].shape:
+            if getattr(x, "shape", None) == c["mask"].shape:
                 if c.get("bootstrap") and role == "values":
-                    x = torch.cat([x, after[:, None]], 1)
+                    x = torch.cat([x, c["after"][: len(x), None]], 1)
                 tensors[role] = x[0] if c.get("squeezed") else x.T if c.get("by_time") else x
         kinds = ("numpy", "tolist") if self.kind in ("gae", "advantage") else ()
         others = [{n: getattr(x, kind)() if torch.is_tensor(x) else x for n, x in tensors.items()} for kind in kinds]
-        flags = {x: tensors[x].bool() for x in ("mask", "dones", "after_done") if torch.is_tensor(tensors.get(x))}
-        return [tensors, *others, tensors | flags]
-
-    def of_one(self, x, following, c: dict):
-        """A number per row [B] in the shape that a function wants: as it is, a column, one number, or next values."""
-        shape = c.get("shape", "")
-        if c.get("squeezed") or shape == "number":
-            return x[0]
-        if shape == "next values":
-            return following.T if c.get("by_time") else following
-        return (x[None] if c.get("by_time") else x[:, None]) if shape == "column" else x
+        return [tensors, *others, tensors | ({"mask": tensors["mask"].bool()} if "mask" in tensors else {})]
 
     def read(self, c: dict, given: dict):
         """Call the function with inputs by role; returns one tensor and keeps what else it returns in `others`."""
@@ -5969,20 +5866,9 @@ def near(a, b, weights) -> float:
 
 # ------------------------------------------------------------- function checks (src/programs/prove/function_checks.py)
 
-AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row
 CALLS = 8  # repeated calls with the same inputs
 FAR = 8.0  # a log-ratio to the sampler that every truncation or filter acts on
 ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
-ONE_MORE = r"T\s*\+\s*1|one more value"
-
-
-def with_next_value(c: dict, sign: int) -> dict:
-    """Token rewards with the discounted value after the first episode's end added or subtracted."""
-    rewards = c["token_rewards"].clone()
-    rewards[:, CUT - 1] += sign * c["gamma"] * c["values"][:, CUT]
-    return {"token_rewards": rewards}
-
-
 FAULTS = {  # {what a faulty function computes: the changes to the formula's inputs that give it}
     "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
@@ -6006,9 +5892,6 @@ FAULTS = {  # {what a faulty function computes: the changes to the formula's inp
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
     "the formula whitened over the padding too": lambda c: {"padded": True},
-    "the formula across an episode's end": lambda c: {"uncut": True},
-    "the formula with its sum over deltas across an episode's end": lambda c: {"uncut": True} | with_next_value(c, -1),
-    "the formula with the value after an episode's end": lambda c: with_next_value(c, 1),
 }
 ROUNDING = 1e-6  # relative tolerance of value and gradient in float64, as implementations add 1e-8 in places
 PADDED = " / width"  # marks aggregations that divide by all places, padding included; right for Dr. GRPO only
@@ -6039,11 +5922,7 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
         results = {way: torch.tensor(x, dtype=torch.float64) for way, x in results.items()}
         results = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in results.items()}
         if tried.kind == "gae":
-            ends = ("dones" in tried.takes or c.get("going")) and not c.get("uncut")
-            cuts = [(0, CUT), (CUT, None)] if ends else [(0, None)]
-            given = [[c[name][:, a:b] for name in names[:3]] + [c[name] for name in names[3:]] for a, b in cuts]
-            given[-1].append(c["after"])
-            plain = torch.cat([own_gae(*parts) for parts in given], 1)
+            plain = own_gae(*(c[name] for name in names), c["after"])
             inside, results = plain if c.get("padded") else plain[c["mask"].bool()], {"not whitened": plain}
             for i, how in enumerate(("population deviation", "unbiased deviation")):
                 results[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
@@ -6110,32 +5989,24 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
 
 def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
     """Whether repeated calls give the same result; a finding if not."""
-    weights = tried.weights(fit.given, fit.result)
     try:
         later = [tried(fit.given) for _ in range(CALLS)]
     except Exception as error:
         candidate.find(f"a later call with the same inputs raises {type(error).__name__}: {str(error)[:120]}")
         return False
-    reference = references(candidate.formula, tried, fit.given, fit.result.shape)[fit.way]
-    if fit.exact and reference[1] is not None:  # torch.jit.script's max and min have gradient 0 where both are equal
-        gaps = [compared(*tried.with_gradient(fit.given), *reference, weights) for _ in range(2)]
-        if any(value <= ROUNDING < gradient for value, gradient in gaps):
-            candidate.find("the same inputs give another gradient in a later call; expected the formula's in each")
-            return False
+    weights = tried.weights(fit.given, fit.result)
     if fit.result.isfinite().all() and any(near(x, fit.result.double(), weights) > ROUNDING for x in later):
         candidate.find("the same inputs give another value in a later call")
         return False
     return True
 
 
-def look_at_way(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
+def look_at_way(candidate: Candidate, fit: Fit, words: str) -> None:
     """Add a finding if the function aggregates unlike its formula, over padding, or over the wrong axis."""
     wanted, how = FORMULAS[candidate.formula].aggregations, fit.way.partition(", ")[2]
-    if fit.given.get("by_time"):
-        candidate.axis = tried.kind != "gae"
-        if re.search(ROWS_FIRST, words, re.IGNORECASE):
-            candidate.find("its source says [B, T], and it fits [T, B] alone: it goes over the wrong axis")
-    if how.startswith(WRONG_AXIS):
+    if fit.given.get("by_time") and re.search(ROWS_FIRST, words, re.IGNORECASE):
+        candidate.find("its source says [B, T], and it fits [T, B] alone: it goes over the wrong axis")
+    elif how.startswith(WRONG_AXIS):
         candidate.find("it averages over the wrong axis, over rows before tokens; expected the tokens of each row")
     elif PADDED in how and candidate.formula != "dr_grpo":
         candidate.find("it divides by all places, padding included; expected the masked tokens alone")
@@ -6192,52 +6063,6 @@ def look_at_entropy(candidate: Candidate, tried: Tried, fit: Fit) -> None:
                 candidate.find(f"a larger {name} raises the loss; expected an entropy bonus to lower it")
 
 
-def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
-    """Add a finding if the value after the last step is ignored or misused, or if `done` does not cut it off."""
-    roles = {role: name for name, role in tried.roles.items()}
-    name = "the last of its values" if fit.given.get("bootstrap") else roles.get("after") or roles.get("next_values")
-    c = fit.given | ({} if fit.given.get("going") else {"mask": torch.ones_like(fit.given["mask"])})
-    n = len(c["mask"])
-
-    def fits(after, ends=None) -> bool:
-        """Whether some form of inputs gives the formula; `ends`: flags that the last step ends the episode."""
-        expected = c | {"after": after * (1 if ends is None else 0)}
-        tries = c | {"after": after} | (ends or {})
-        for shape in SHAPES_OF_ONE:
-            for values in tried.handed(tries | {"shape": shape}):
-                with contextlib.suppress(Exception):
-                    result = tried.read(tries, values)
-                    wanted = references(candidate.formula, tried, expected, result.shape)[fit.way][0]
-                    if near(result, wanted, tried.weights(c, result)) <= ROUNDING:
-                        return True
-        return False
-
-    rows, zeros = torch.tensor(AFTER, dtype=torch.float64)[:n], torch.zeros(n, dtype=torch.float64)
-    if not name:
-        candidate.written_as += ", nothing after the last step"
-        if re.search(ONE_MORE, words):
-            c = c | {"bootstrap": True}
-            with contextlib.suppress(Exception):
-                if not near(*(tried(c | {"after": x}).double() for x in (rows, zeros)), tried.weights(c, fit.result)):
-                    candidate.find("its source names T + 1 values, of which the last is never read")
-        return
-    afters = [after for after in (rows, zeros + AFTER[0]) if fits(after)]
-    if not afters:
-        with_it, without = (tried(c | {"after": x}) for x in (rows, zeros))
-        ignored = not near(with_it, without.double(), tried.weights(c, without))
-        about = "changes nothing" if ignored else "is not what the last step is bootstrapped with"
-        candidate.find(f"{name} {about}; expected gamma * {name} after the last reward")
-        return
-    ends = {}
-    if "after_done" in tried.takes:
-        ends["after_done"] = zeros + 1
-    if ("dones" in tried.takes or c.get("going")) and not c.get("begins"):
-        ends["dones"] = c["dones"][:n].clone()
-        ends["dones"][:, -1] = 1
-    if ends and not fits(afters[0], ends):
-        candidate.find(f"an end after the last step does not cut {name}; expected a factor 1 - done")
-
-
 def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
     """Add a finding if the returns beside a function's advantages are not advantage + value."""
     c = fit.given
@@ -6247,34 +6072,26 @@ def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
         return
     weights, values = tried.weights(c, fit.result), c["values"][: len(c["mask"])]
 
-    def gae(way: str = "not whitened", **changed):
-        return references("gae", tried, c | changed, fit.result.shape)[way][0]
+    def gae(**changed):
+        return references("gae", tried, c | changed, fit.result.shape)["not whitened"][0]
 
     sums = [gae() + values, gae(gae_lambda=1.0) + values]  # at lambda = 1 returns are discounted rewards
     known = [*sums, gae(), gae(gae_lambda=0.0), values, c["token_rewards"][: len(values)]]
-    if any(near(x, y, weights) <= ROUNDING for x in others for y in sums):
-        return
-    unknown = [x for x in others if all(near(x, y, weights) > ROUNDING for y in known)]
-    if any(near(x, gae(fit.way) + values, weights) <= ROUNDING for x in unknown):
-        candidate.find("returns are computed after whitening; expected them of the plain advantages")
-    elif unknown:
-        candidate.find("the returns beside its advantages are not advantage + value")
+    is_sum = any(near(x, y, weights) <= ROUNDING for x in others for y in sums)
+    if not is_sum and any(all(near(x, y, weights) > ROUNDING for y in known) for x in others):
+        candidate.find("the returns beside its advantages are not advantage + value, of the plain advantages")
 
 
 # --------------------------------------------------------------- function proof (src/programs/prove/function_proof.py)
 
-UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
 # forms that count if they fit
-RARE = {*"begins by_time inside off interleaved going full dual_inside white set".split()}
+RARE = {*"by_time inside off interleaved full dual_inside white".split()}
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit in the first form in which a function is its formula, else in the nearest; None if no form works.
-
-    In that case `candidate.why` gets the error that was raised furthest down the user's file.
-    """
-    nearest, problems, file = [], [], Path(candidate.where.partition(" (")[2].rpartition(", line")[0]).name
+    """The fit in the first form in which a function is its formula, else in the nearest; None if no form works."""
+    nearest, problems = [], []
     for form in forms:
         try:
             result, gradient = tried.with_gradient(c | form)
@@ -6288,25 +6105,18 @@ def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) 
                 nearest += [(rank, c | form, result, tried.changed) for rank in ranks]
             if any(rank[:3] == (0.0, 0.0, False) for rank in ranks):
                 break
-            problems.append((math.inf, f"it could not be read: it returns a tensor {[*result.shape]}"))
+            problems.insert(0, f"it could not be read: it returns a tensor {[*result.shape]}")
         except Exception as error:  # the function does not take this form, or is broken
-            lines = [x.lineno or 0 for x in traceback.extract_tb(error.__traceback__) if Path(x.filename).name == file]
-            text = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
-            problems.append((max(lines, default=0), text))
+            problems.append(f"it could not be called: {type(error).__name__}: {str(error)[:160]}")
     if not nearest:
-        candidate.why = max(problems, key=lambda x: x[0], default=(0, "no form of its inputs is known"))[1]
+        candidate.why = problems[0]
         return None
     (value, gradient, *_, way), given, result, changed = min(nearest, key=lambda x: x[0])
     return Fit(value, gradient, way, given, result, changed)
 
 
 def judge(candidate: Candidate, function, numbers: list[float], words: str) -> None:
-    """Compare a function with its formula and note findings in `candidate`.
-
-    Args:
-        numbers: those in its source.
-        words: its docstring and comments.
-    """
+    """Compare a function, whose source has these numbers and comments, with its formula; note findings."""
     tried = Tried(function, candidate)
     c = inputs(tried.kind, tried.takes, numbers)
     c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # these are maximised
@@ -6315,19 +6125,18 @@ def judge(candidate: Candidate, function, numbers: list[float], words: str) -> N
     if fit and fit.changed:
         candidate.find(f"it changes its caller's {', '.join(fit.changed)} in place")
     if fit and not fit.exact:
-        fit = explained_fit(candidate, tried, c, forms, fit)
+        fit = note_fault(candidate, tried, fit, forms)
     if not fit:
         return
     candidate.written_as = written_as(candidate, tried, fit)
     if not fit.exact or not look_at_calls(candidate, tried, fit):
         return
-    look_at_way(candidate, tried, fit, words)
-    if "mask" in tried.takes and not fit.given.get("going"):
+    look_at_way(candidate, fit, words)
+    if "mask" in tried.takes:
         look_beneath(candidate, tried, fit.given)
     if tried.kind == "advantage":
         look_at_equal_scores(candidate, tried, fit.given)
     if tried.kind == "gae":
-        look_at_bootstrap(candidate, tried, fit, words)
         look_at_returns(candidate, tried, fit)
     if tried.kind == "loss":
         look_at_entropy(candidate, tried, fit)
@@ -6335,27 +6144,16 @@ def judge(candidate: Candidate, function, numbers: list[float], words: str) -> N
         look_at_sampler(candidate, tried, fit)
 
 
-def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict], fit: Fit) -> Fit | None:
-    """The exact fit in a further form; else `fit`, with a finding; or None, as not enough is known for one.
+def note_fault(candidate: Candidate, tried: Tried, fit: Fit, forms: list[dict]) -> Fit | None:
+    """Add the finding about a function that is not its formula; or return None, as not enough is known for one.
 
     That is so where the name is generic, or where numbers are not parameters: they may come from another place.
     """
     if not look_at_calls(candidate, tried, fit):
         return fit
-    fault, known = named_fault(candidate, tried, fit.given, fit)
-    if known:
-        candidate.find(fault)
-        return fit
-    if other := whitened_fit(candidate, tried, c, forms):
-        return other
-    if "mask" in tried.takes and exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms, padded=True)):
-        candidate.find("it whitens its advantages over the padding too; expected over the masked tokens alone")
-        return fit
-    switches = [{"set": {name: not value}} for name, value in candidate.switches.items()]
-    if other := exact_fit(candidate, tried, c, [form | switch for switch in switches for form in forms]):
-        ((name, value),) = other.given["set"].items()
-        fault = f"at its default {name}={not value} {fault}; with {name}={value} it is one"
-    if candidate.generic or any(form.get("inside", ["length"]) != ["length"] for form in forms):
+    fault, is_known = named_fault(candidate, tried, fit.given, fit)
+    has_numbers_inside = any(form.get("inside", ["length"]) != ["length"] for form in forms)
+    if not is_known and (candidate.generic or has_numbers_inside):
         candidate.unknown_form = True
         candidate.why = fault.replace("it is none of the published forms", "it is not one of the forms known here")
         return None
@@ -6363,31 +6161,9 @@ def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]
     return fit
 
 
-def exact_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit in the first form in which a function is its formula, or None."""
-    fit = nearest_fit(candidate, tried, c, forms)
-    candidate.why = ""
-    return fit if fit and fit.exact else None
-
-
-def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The exact fit of a loss that whitens its advantages, or None.
-
-    Advantages [B, T] are tried alone if it takes them: [B, 1] would not show whether it leaves out padding.
-    """
-    shape = c["mask"].shape
-    wide = [form for form in forms if getattr(form.get("advantages"), "shape", ()) == shape]
-    if "mask" in tried.takes and wide:
-        with contextlib.suppress(Exception):  # it takes no [B, T]
-            tried(c | wide[0])
-            # [B] is kept for [T, B], where it broadcasts to the same input; for [B, T] it would be another
-            forms = [x for x in forms if x["advantages"].shape in (shape, () if "by_time" in x else shape[:1])]
-    return exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms))
-
-
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
     """The way of the formula and the form of inputs that a function fits, for the report."""
-    notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
+    notes = [NOTES[x] for x in NOTES if x in fit.given]
     if roles := fit.given.get("inside"):
         notes.append(f"with {' and '.join(f'{role} {fit.given[role]:g}' for role in roles)} inside")
     if "entropy" in tried.takes:
@@ -6524,10 +6300,7 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
         f"{len(agreeing)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    if by_time := [x.name for x in agreeing if x.axis]:
-        words = f"{first(by_time)} fit{'s' if len(by_time) == 1 else ''} only if inputs are [T, B]"
-        proof.sentences[-1] += f" {words}; for [B, T] the mean goes over the wrong axis."
-    masked = [x for x in agreeing if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
+    masked = [x for x in agreeing if "mask" in x.roles.values() and "without holes" not in x.written_as]
     tried = "ragged rows, pads on either side, a hole and an empty row change nothing"
     if masked:
         clean = sum(not x.leak for x in masked)

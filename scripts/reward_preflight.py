@@ -13,8 +13,7 @@ A reward is FILE.py:function[*weight], or a function or preset of the library; s
 as in the trainers. It is called in a separate process, with a time limit per call, on
 
     gold       the reference completion of each row, in the format that scores best. Full marks are expected: 95 % of
-               the highest documented score (1 if a function documents no range; where a column weights rows, the
-               highest score of the same weight)
+               the highest documented score, else of gold's best, at least 1
     probes     completions that must not be paid: empty, cut before the answer, the prompt, lists of answers, keywords,
                …; share = (score - floor) / (gold of the row - floor), floor = 0, or the lowest score if gold is <= 0
     contract   the same batch twice, reversed and one by one; gold in another order in a new process; rows without a
@@ -25,13 +24,12 @@ the right form may be paid; with `judge`, gold needs no full marks and scores ma
 per token of --max_new_tokens, the run's limit; without it, at 40,000.
 
 For `--environment FILE.py:Class`, scripted policies play in a separate process. Gold should get full marks (95 % of 1).
-The others must be paid less: silence, nonsense, broken_calls, unknown_tools, wrong_arguments, endless, echo (the last
-words of the environment; without tools), injection (control tokens, orders, code, 10 MB, as answers and arguments).
+The others must be paid less: silence, nonsense, bad_calls, endless, echo (the last words of the environment; without
+tools), injection (control tokens, orders, code, 10 MB, as answers and arguments).
 Gold is the first available of: the column `gold` with the answers of each turn (a text, a call {"name", "arguments"} or
 several); a tool whose required arguments are columns with the answer; the reference completion in the format that is
 paid best. Each conversation is played alone; some are played again side by side, and with an object that served
-another one. If a result changes, new processes play the conversation, to tell chance from shared state. An exception in
-reset, reply or get_reward is reported with file, line and row.
+another one: no result may change. An exception in reset, reply or get_reward is reported with file, line and row.
 
 `--model M` samples completions from a model, as the run will (16 for each of 32 prompts). It reports how often they
 pass (full marks, 1, from the first reward), the prompts by pass rate, and the share of groups of --group_size with both
@@ -51,56 +49,56 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       161-172  python source          Parses Python source in a process with threads
-#       175-268  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       271-309  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       312-488  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       491-522  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       525-849  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       852-870  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      873-1110  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1113-1206  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1209-1466  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1469-1574  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1577-1714  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1717-1927  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1930-2011  prompts                Load training and held-out prompts as token ids
-#     2014-2090  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2093-2330  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2333-2444  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2447-2725  reward forms           The forms that a reward function may have, and loading rewards from files
-#     2728-3037  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3040-3179  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3182-3373  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3376-3502  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3505-3682  conversations          Conversations with environments: their record, limits, and calls of the …
-#     3685-3758  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     3761-3909  play                   Play a policy's conversations with environments; each turn samples all open …
-#     3912-3984  play setup             Set up and score conversations, for all programs that take --environment
-#     3987-4034  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
-#     4037-4178  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4181-4281  models                 The networks of a run: their precision, the frozen reference, prompts that …
-#     4284-4341  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
-#     4344-4427  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
-#     4430-4438  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4441-4695  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     4698-4834  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4837-4957  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4960-5169  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5172-5254  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5257-5438  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5441-5483  rollouts               Sample and score a batch's rows over all processes
-#     5486-5608  rows and gold          Rows of the data, and their reference completions (gold)
-#     5611-5803  probes                 Completions that must not be paid
-#     5806-5999  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6002-6199  scoring                Grading completions, and the findings of all checks
-#     6202-6545  preflight              The checks of a reward and the verdict
-#     6548-6706  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     6709-6803  environment process    The environment's own process: scripted policies play conversations as in a …
-#     6806-6986  environment preflight  The checks of an environment and the verdict
-#     6989-7053  report                 Printed reports and --list
-#     7056-7135  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7138-7255  command                The command line
+#       159-170  python source          Parses Python source in a process with threads
+#       173-266  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       269-307  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       310-486  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       489-520  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       523-847  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       850-868  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      871-1108  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1111-1204  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1207-1464  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1467-1572  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1575-1712  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1715-1925  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1928-2009  prompts                Load training and held-out prompts as token ids
+#     2012-2088  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2091-2328  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2331-2442  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2445-2723  reward forms           The forms that a reward function may have, and loading rewards from files
+#     2726-3035  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3038-3177  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3180-3371  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3374-3500  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3503-3680  conversations          Conversations with environments: their record, limits, and calls of the …
+#     3683-3756  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3759-3907  play                   Play a policy's conversations with environments; each turn samples all open …
+#     3910-3982  play setup             Set up and score conversations, for all programs that take --environment
+#     3985-4032  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
+#     4035-4176  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4179-4279  models                 The networks of a run: their precision, the frozen reference, prompts that …
+#     4282-4339  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
+#     4342-4425  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
+#     4428-4436  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4439-4693  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     4696-4832  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4835-4955  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4958-5167  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5170-5252  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5255-5436  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5439-5481  rollouts               Sample and score a batch's rows over all processes
+#     5484-5606  rows and gold          Rows of the data, and their reference completions (gold)
+#     5609-5784  probes                 Completions that must not be paid
+#     5787-5976  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     5979-6171  scoring                Grading completions, and the findings of all checks
+#     6174-6473  preflight              The checks of a reward and the verdict
+#     6476-6612  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     6615-6709  environment process    The environment's own process: scripted policies play conversations as in a …
+#     6712-6874  environment preflight  The checks of an environment and the verdict
+#     6877-6941  report                 Printed reports and --list
+#     6944-7023  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7026-7143  command                The command line
 
 import argparse
 import ast
@@ -5705,7 +5703,7 @@ PROFILES = {  # share of gold's score that a probe may get, where a profile diff
     "answer": {},
     "format": {
         **dict.fromkeys(("prompt_echo", "answer_listing", "keyword_stuffing", "wrong_answer", "very_long"), 1.0),
-        **{"code_tricks": 1.0, "truncated": 0.5},
+        "truncated": 0.5,
     },
     "judge": {"truncated": 0.75, "wrong_answer": 0.75, "answer_listing": 0.5, "keyword_stuffing": 0.5},
 }
@@ -5741,23 +5739,6 @@ def very_long(row: dict) -> list[str]:
     digits = max(1, size - len(in_place(row, ""))) if row["limit"] else size
     brackets = "(" * (size // 2) + ")" * (size // 2)
     return ["a " * (size // 2), brackets, in_place(row, "9" * digits), "\\frac{" * (size // 6)]
-
-
-@probe(0.25)
-def code_tricks(row: dict) -> list[str]:
-    """Code that exits, prints success, equals everything or redefines what tests use."""
-    if not is_code(row):
-        return []
-    entry = row["columns"].get("entry_point") or (re.findall(r"def (\w+)", row["gold"]) or ["solution"])[-1]
-    equal = "class Equal:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\n\n"
-    programs = [
-        "import sys\nsys.exit(0)",
-        f"import os\n\ndef {entry}(*args, **kwargs):\n    os._exit(0)",
-        "print('OK')\nprint('All tests passed')",
-        f"{equal}def {entry}(*args, **kwargs):\n    return Equal()",
-        f"import builtins\nbuiltins.all = builtins.any = lambda *a: True\n\ndef {entry}(*args):\n    return None",
-    ]
-    return [f"```python\n{code}\n```" if "```" in row["gold"] else code for code in programs]
 
 
 def number_of(text: str) -> float | None:
@@ -5830,14 +5811,6 @@ def describe(name: str, function, weight: float) -> dict:
     return about | {"takes_any": isinstance(function, PerSample) or variadic}
 
 
-def as_scores(result, count: int) -> dict:
-    """A reward's result as {"values": floats and None, "bad": {index: what is neither}}, or {"malformed": why}."""
-    scores, bad, problem = read_scores(result, count)
-    if problem:
-        return {"malformed": f"returned {problem} for {count} completion{'s' if count != 1 else ''}"}
-    return {"values": scores, "bad": {i: f"returned {value!r}"[:200] for i, value in bad.items()}}
-
-
 def own_frame(frames: list[tuple], files: list[str]) -> str:
     """The first frame (file, line, function) in one of the user's files, else the first of all, as text."""
     paths = {Path(file).resolve() for file in files}
@@ -5853,13 +5826,17 @@ def raised_at(error: BaseException) -> list[tuple]:
 def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -> dict:
     """Call a function with the arguments that it takes; returns scores or failure, seconds, and `changed` inputs."""
     parameters = inspect.signature(function).parameters
-    before, reply = pickle.dumps(arguments), {}
+    before, count, reply = pickle.dumps(arguments), len(arguments["completions"]), {}
     given = arguments | {name: value for name, value in TRL_EXTRAS.items() if name in parameters}
     started = time.perf_counter()
     try:
         result = scored_batch(function, given, limits)
         reply["seconds"] = time.perf_counter() - started
-        reply |= as_scores(result, len(arguments["completions"]))
+        scores, bad, problem = read_scores(result, count)
+        reply |= {"values": scores, "bad": {i: f"returned {value!r}"[:200] for i, value in bad.items()}}
+        if problem:
+            of_what = f"completion{'s' if count != 1 else ''}"
+            reply = {"seconds": reply["seconds"], "malformed": f"returned {problem} for {count} {of_what}"}
     except BaseException as caught:  # SystemExit ends a training run too
         error = caught.__cause__ if isinstance(caught, CallFailed) else caught
         reply |= {"seconds": time.perf_counter() - started, "where": own_frame(raised_at(error), files)}
@@ -6105,11 +6082,6 @@ def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
     return sorted(names, key=lambda name: [-figure for figure in merit(results[name])] if results else [])
 
 
-def excerpt(text: str) -> str:
-    """The first 100 characters of a text, escaped to one line."""
-    return repr(text if len(text) <= 100 else text[:100] + "…")[1:-1]
-
-
 @dataclass
 class Graded:
     """A completion, or a script of answers, with its scores by function; `problems` says why a score is missing."""
@@ -6223,12 +6195,11 @@ ADVICE = {
     "signature": "add **kwargs",
     "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
     "latency": "bound the work per completion, or make it async",
-    "classes": "--full_score, if all rows can reach it",
     "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
     "chat": "--chat here and in the run, or chat messages; a base model needs neither",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none", "classes", "long_gold", "chat"}  # findings that never fail
+WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
 
 class Preflight(Checks):
@@ -6239,8 +6210,7 @@ class Preflight(Checks):
         self.functions = process.about
         weights = {function["name"]: function["weight"] for function in self.functions}
         self.grader = Grader(process, weights, as_batch, lambda k, name, text, g: self.find(k, f"{name} {text}", g))
-        self.best = {}  # {function: the highest score of gold, at least 1}
-        self.weighted = {}  # {function: its `weight_column`}
+        self.best = {}  # {function: its `best_score`}
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
 
@@ -6256,8 +6226,9 @@ class Preflight(Checks):
         super().find(check, message, graded, failed and not varies and check not in WARNINGS, advice)
 
     def evidence(self, graded: Graded) -> dict:
+        text = graded.text if len(graded.text) <= 100 else graded.text[:100] + "…"
         score = self.grader.total(graded)
-        return {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
+        return {"row": graded.row["number"], "completion": repr(text)[1:-1], "score": score}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -6286,25 +6257,17 @@ class Preflight(Checks):
     # ---- gold
 
     def full(self, graded: Graded) -> float:
-        """The highest total score that a completion can get from the functions that apply to it.
-
-        A function counts with its documented range, else with gold's best score, at least 1.
-        """
+        """The total of full marks from functions that apply: of each the highest documented score, else its `best`."""
         if self.args.full_score is not None:
             return self.args.full_score
         tops = 0.0
         for function in self.functions:
             name, (low, high) = function["name"], bounds(function["range"])
-            ends = (low or 0.0, self.own_best(name, graded.row) if high is None else high)
+            ends = (low or 0.0, self.best.get(name, 1.0) if high is None else high)
             applies = graded.parts.get(name) is not None or name in graded.problems
             # scores that compare a group's completions are left out: a single completion cannot reach them
             tops += max(function["weight"] * end for end in ends) if applies and name not in self.whole else 0.0
         return tops
-
-    def own_best(self, name: str, row: dict) -> float:
-        """The highest score of gold, 1 at least, among rows of the same weight or class."""
-        column, scores, _ = self.weighted.get(name, ("", {}, False))
-        return scores.get(str(row["columns"].get(column)), self.best.get(name, 1.0))
 
     def is_full(self, graded: Graded) -> bool:
         total, full = self.grader.total(graded), self.full(graded)
@@ -6330,12 +6293,21 @@ class Preflight(Checks):
         for row, variants in pairs:
             row["gold"] = next(variants[name] for name in order if name in variants)
         results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
-        self.note_best(results)
-        self.weighted = {name: column for name in self.best if (column := weight_column(results, name, self.args))}
+        self.best = {function["name"]: self.best_score(results, function["name"]) for function in self.functions}
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
         self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
-        self.report["gold"]["weighted_by"] = sorted({column for column, _, weighs in self.weighted.values() if weighs})
         return results
+
+    def best_score(self, golds: list[Graded], name: str) -> float:
+        """Gold's highest score, at least 1; its lowest if a column with few values, such as a weight, explains all."""
+        paid = [(g.row["columns"], part) for g in golds if (part := g.parts.get(name) or 0.0) >= 1]
+        scores = [part for _, part in paid] or [1.0]
+        columns = {x for columns, _ in paid for x in columns} - {*SOLUTIONS, *answer_columns(self.args)}
+        for column in columns - {self.args.gold_column}:
+            pairs = {(str(columns.get(column)), round(part, 9)) for columns, part in paid}
+            if len(pairs) == len({value for value, _ in pairs}) <= len(paid) / 2:
+                return min(scores)
+        return max(scores)
 
     def trial(self, pairs: list[tuple]) -> list[Graded]:
         """Score gold in one variant on the first rows, in a batch with the next rows' gold as wrong answers."""
@@ -6345,16 +6317,10 @@ class Preflight(Checks):
         results, others = results[: len(few)], map(self.grader.total, results[len(few) :])
         scores = zip(map(self.grader.total, results), others, strict=True)
         self.upside_down |= all(None not in pair and pair[0] < pair[1] for pair in scores)
-        self.note_best(results)
         return results
 
-    def note_best(self, results: list[Graded]) -> None:
-        """Keep each function's highest score, at least 1."""
-        for name, value in ((name, value) for graded in results for name, value in graded.parts.items()):
-            self.best[name] = max(self.best.get(name, 1.0), value or 0.0)
-
     def look_at_gold(self, results: list[Graded]) -> None:
-        """Add findings about gold: recall, None, weights of rows, texts longer than the run's limit."""
+        """Add findings about gold: recall, None, texts longer than the run's limit."""
         gold, scores = self.report["gold"], [(graded, self.grader.total(graded)) for graded in results]
         low = []
         for graded in [g for g, score in scores if score is not None and not self.is_full(g)]:
@@ -6367,11 +6333,6 @@ class Preflight(Checks):
         if 0 < gold["none"] < 1:
             message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
             self.find("none", message, advice="leave out rows whose reference cannot be used")
-        for name, (column, scores, weighs) in self.weighted.items():
-            if not weighs:
-                (low, least), *_, (high, most) = sorted(scores.items(), key=lambda pair: pair[1])
-                gets = f"gold of {column}={low} gets {least:g}, of {column}={high} {most:g}"
-                self.find("classes", f"{name}: {gets}: a weight, or a part that never pays there?")
         limit = self.args.limit_characters
         longer = [graded for graded in results if limit and len(graded.text) > limit]
         if longer:
@@ -6428,8 +6389,10 @@ class Preflight(Checks):
 
         An empty completion precedes each text, as it must not get what an earlier one left behind.
         """
-        mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
-        pairs = [(g.row, text) for g, mixed_text in zip(golds, mixed, strict=False) for text in ("", mixed_text)]
+        pairs = []
+        for i, g in enumerate(golds[:PROBE_ROWS]):  # every second text is wrong
+            wrong = in_place(g.row, g.row["wrong"][0]) if g.row["wrong"] else g.row["other_gold"]
+            pairs += [(g.row, ""), (g.row, g.text if i % 2 else wrong)]
         graded, held = [], []  # bytes after each batch
         for order in (pairs, pairs, pairs[::-1]):
             graded.append(self.grader.grade(order))
@@ -6510,46 +6473,11 @@ class Preflight(Checks):
         self.report["functions"] = lines
 
 
-def wrong_text(row: dict) -> str:
-    """A completion that should score low: a wrong answer in gold's form, or another row's gold."""
-    return in_place(row, row["wrong"][0]) if row["wrong"] else row["other_gold"]
-
-
-def weight_column(golds: list[Graded], name: str, args) -> tuple[str, dict[str, float], bool] | None:
-    """(Column whose values explain gold's different scores, {value: gold's score}, whether it is a weight), or None.
-
-    Such a column has few values, with one score each. It is a weight if its values are numbers to which scores are
-    proportional. The answer's own columns do not count: a reward may return the answer itself.
-    """
-    paid = [(g.row, part) for g in golds if (part := g.parts.get(name) or 0.0) >= 1]
-    if len({part for _, part in paid}) < 2:
-        return None
-    references, candidates = {*SOLUTIONS, *answer_columns(args), args.gold_column}, []
-    for column in paid[0][0]["columns"].keys() - references:
-        values, scores = [row["columns"].get(column) for row, _ in paid], {}
-        for value, (_, part) in zip(values, paid, strict=True):
-            scores.setdefault(str(value), set()).add(round(part, 9))
-        is_one_each = all(len(x) == 1 for x in scores.values()) and len(scores) <= len(paid) / 2
-        if is_one_each and not all(is_number(row["answer"], x) for x, (row, _) in zip(values, paid, strict=True)):
-            numbers = all(isinstance(x, int | float) and x > 0 for x in values)
-            ratios = {round(part / x, 6) for x, (_, part) in zip(values, paid, strict=True)} if numbers else ()
-            candidates.append((column, {value: max(scores[value]) for value in scores}, len(ratios) == 1))
-    return min(candidates, key=lambda x: (not x[2], len(x[1]), x[0]), default=None)
-
-
-def is_number(text: str | None, value) -> bool:
-    """Whether an answer's text is the number `value`."""
-    try:
-        return float(str(text).replace(",", "")) == float(value)
-    except (TypeError, ValueError):
-        return False
-
-
 # ---------------------------------------------------------------- policies (src/programs/reward_preflight/policies.py)
 
 POLICIES = {}  # name -> (share of gold's return it may get, function)
 policy = functools.partial(listed, POLICIES)  # decorates `policy(row, kind, args) -> scripts`
-WITH_TOOLS = ("broken_calls", "unknown_tools", "wrong_arguments")
+WITH_TOOLS = ("bad_calls",)
 WITHOUT_TOOLS = ("echo", "listing")  # a tool, such as a search, may return the answer
 ECHOED = 0.9  # share of rows in which copying may be paid, as it sometimes hits the right one of several options
 HUGE = 10_000_000  # characters of the longest argument where the run sets no limit
@@ -6584,27 +6512,15 @@ def nonsense(row: dict, kind: dict, args) -> list[list[str]]:
 
 
 @policy(0.25)
-def broken_calls(row: dict, kind: dict, args) -> list[list[str]]:
-    """Calls that cannot be read: cut off, no JSON, no object."""
-    name = kind["tools"][0]["function"]["name"]
-    start = f'{{"name": "{name}", "arguments": '
-    bodies = (start + "{", f"{name}()", f'["{name}"]', start + "1}")
-    return [[f"<tool_call>\n{body}\n</tool_call>" for body in bodies]]
-
-
-@policy(0.25)
-def unknown_tools(row: dict, kind: dict, args) -> list[list[str]]:
-    """Calls of tools that are not there, of the environment's own methods too."""
-    names = ("no_such_tool", "get_reward", "__init__")
-    return [[call_text("reset", row["columns"]), *(call_text(name, {}) for name in names)]]
-
-
-@policy(0.25)
-def wrong_arguments(row: dict, kind: dict, args) -> list[list[str]]:
-    """Each tool with arguments of other types, without any, and with one too many."""
+def bad_calls(row: dict, kind: dict, args) -> list[list[str]]:
+    """Calls that cannot be read, of tools that are not there, with arguments of other types, none or one too many."""
     names = [tool["function"]["name"] for tool in kind["tools"]]
-    none, more = (["".join(call_text(name, given) for name in names)] for given in ({}, {"no_such_argument": 1}))
-    return [["".join(call_of(tool, OTHER_TYPES) for tool in kind["tools"]), *none, *more]]
+    start = f'{{"name": "{names[0]}", "arguments": '
+    bodies = (start + "{", f"{names[0]}()", f'["{names[0]}"]', start + "1}")
+    unread = [f"<tool_call>\n{body}\n</tool_call>" for body in bodies]
+    unknown = [call_text("reset", row["columns"]), *(call_text(x, {}) for x in ("no_such_tool", "get_reward"))]
+    none, more = ("".join(call_text(x, given) for x in names) for given in ({}, {"no_such_argument": 1}))
+    return [unread, unknown, ["".join(call_of(tool, OTHER_TYPES) for tool in kind["tools"]), none, more]]
 
 
 @policy(0.5)
@@ -6652,16 +6568,6 @@ def injection(row: dict, kind: dict, args) -> list[list[str]]:
     values = [{**SOME_VALUES, "string": text} for text in (*texts, "\ud800")]  # no tokenizer decodes to a surrogate
     answers = ["".join(call_of(tool, given) for tool in kind["tools"]) for given in values]
     return [answers[start : start + args.max_turns] for start in range(0, len(answers), args.max_turns)]
-
-
-def shared_scripts(rows: list[dict], kinds: list[dict], name: str, args) -> list[tuple[dict, list[str]]]:
-    """(Row, script) pairs of a policy: each row plays all scripts, but injection's are divided among the rows."""
-    pairs = []
-    for i, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
-        fits = name not in (WITHOUT_TOOLS if kind["tools"] else WITH_TOOLS)
-        scripts = POLICIES[name][1](row, kind, args) if fits else []
-        pairs += [(row, script) for script in (scripts[i :: len(rows)] if name == "injection" else scripts)]
-    return pairs
 
 
 def answer_text(value, where: str) -> str:
@@ -6808,19 +6714,14 @@ def serve(fd: int) -> None:
 POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
 AGAIN_ROWS = 4  # conversations of each policy that are played again, alone and all at once
 OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # must be the same when played again
-CAUSES = {
-    "shared_state": "something outlives a conversation, such as a class attribute or a module variable",
-    "not_deterministic": "it depends on chance, time or the outside world",
-}
+CAUSE = "something outlives a conversation, such as a class attribute, or the environment depends on chance or time"
 ENVIRONMENT_ADVICE = {
     "fault": "accept whatever a model may say: bound its length, catch exceptions, return a finite number",
     "hung": "bound the work of reset, reply and get_reward; --timeout_s allows more time",
     "died": "never run a model's code in this process: use another one, as sandbox.py does",
     "hung_tool": "set a limit inside the tool; --tool_timeout allows more time",
     "reset": "set every attribute in reset: TRL reuses objects",
-    "goes_on": "unless the turn limit is meant to end it, return None from reply once the task is done",
-    "shared_state": "create all state in reset, on self; share only what is never written",
-    "not_deterministic": "draw no random values in the environment: take them from a column of the row",
+    "not_repeatable": "create all state in reset, on self; take random values from a column of the row",
 }
 
 
@@ -6831,7 +6732,7 @@ class EnvironmentPreflight(Checks):
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
         super().__init__(args, rows, environment=args.environment)
-        self.process, self.kinds, self.causes = process, process.about, {}
+        self.process, self.kinds = process, process.about
         self.grader = Grader(process, {PLAY: 1.0}, self.jobs, self.problem)
 
     def run(self) -> dict:
@@ -6839,8 +6740,13 @@ class EnvironmentPreflight(Checks):
         golds, step = self.gold(), max(1, len(self.rows) // POLICY_ROWS)
         rows, kinds = self.rows[::step][:POLICY_ROWS], self.kinds[::step][:POLICY_ROWS]
         plays_of = {"gold": golds} if golds else {}
-        for name in POLICIES:
-            plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
+        for name, (_, policy) in POLICIES.items():
+            pairs = []
+            for i, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
+                fits = name not in (WITHOUT_TOOLS if kind["tools"] else WITH_TOOLS)
+                scripts = policy(row, kind, self.args) if fits else []
+                pairs += [(row, script) for script in (scripts[i :: len(rows)] if name == "injection" else scripts)]
+            plays_of[name] = self.played(name, pairs)
         few = [
             play for name, plays in plays_of.items() if name not in ("echo", "injection") for play in plays[:AGAIN_ROWS]
         ]
@@ -6900,9 +6806,6 @@ class EnvironmentPreflight(Checks):
             outcome = play.outcome
             reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
             low.append((f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}", play))
-        over = [x for x in ended if x.outcome["ended_by"] == "turns" and x.outcome["turns"] > len(x.text)]
-        if ended and over == ended and not low:
-            self.find("goes_on", f"gold has full marks, and goes on to turn {over[0].outcome['turns']}", over[0], False)
         self.judge_gold("conversations", full < MIN_RECALL, [play.outcome["return"] for play in ended], low)
         return golds
 
@@ -6923,11 +6826,16 @@ class EnvironmentPreflight(Checks):
         reply = play_in(self.process, self.jobs(plays)) if plays else {"outcomes": []}
         if "outcomes" not in reply:
             lost = next(reply[kind] for kind in KINDS if kind in reply)
-            self.name_cause(plays[0], f"is lost beside others: {lost}", True)
+            self.find("not_repeatable", f"a conversation is lost beside others: {lost}", plays[0])
         for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
-            self.compare(play, outcome)
+            if names := differs(play.outcome, outcome):
+                changes = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
+                text = f"a conversation changes when it is played again beside others: {changes}; {CAUSE}"
+                self.find("not_repeatable", text, play)
+            elif outcome["said"] != play.outcome["said"]:
+                self.find("not_repeatable", f"other messages when played again beside others; {CAUSE}", play, False)
         by_kind = {}
-        for play in [] if self.causes else plays:
+        for play in [] if self.counts["not_repeatable"] else plays:
             by_kind.setdefault(self.kinds[self.rows.index(play.row)]["name"], []).append(play)
         for group in by_kind.values():
             first = max(group, key=lambda play: play.outcome["return"])  # the best, then the worst: leftovers show
@@ -6937,26 +6845,6 @@ class EnvironmentPreflight(Checks):
             if names:
                 text = f"an object's second conversation differs from its first ({', '.join(names)})"
                 self.find("reset", text, last, False)
-
-    def compare(self, play: Graded, outcome: dict) -> None:
-        """Add a failure if a conversation ends differently when played again, a warning if only its texts differ."""
-        if names := differs(play.outcome, outcome):
-            changes = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
-            self.name_cause(play, f"changes beside others: {changes}", True)
-        elif outcome["said"] != play.outcome["said"]:
-            self.name_cause(play, "has other messages beside others", False)
-
-    def name_cause(self, play: Graded, message: str, failed: bool) -> None:
-        """Add a finding that says whether the cause is chance or what another conversation left behind."""
-        if failed not in self.causes:  # the first such conversation is played alone in two new processes
-            alone = []
-            for _ in range(2):
-                with environment_process(self.args, self.rows) as fresh:
-                    alone += play_in(fresh, self.jobs([play])).get("outcomes", [])
-            same = len(alone) == 2 and not differs(*alone) and alone[0]["said"] == alone[1]["said"]
-            self.causes[failed] = "shared_state" if same else "not_deterministic"
-        cause = self.causes[failed]
-        self.find(cause, f"a conversation {message}; {CAUSES[cause]}", play, failed)
 
     # ---- what is paid
 

@@ -7,7 +7,7 @@
 #   "torch>=2.6", "transformers>=5.5,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
 # ]
 # ///
-"""Check a trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
+"""Check a trainer on your own model, tokenizer and data, in seconds, before a long run.
 
 TRAINER.py is a page of templates/, scripts/ppo_train.py, scripts/on_policy_distillation.py, a copy, or any trainer in
 plain PyTorch with the functions that `--contract` lists. If yours lacks some, put a copy of templates/grpo.py beside it
@@ -33,9 +33,9 @@ Policy and critic get a little noise in memory, because on the untouched model m
 Nothing is trained or written. The model runs about a hundred times: for a large one, use a small one of its family.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), tool calls, a trainer's `train`, a page's `rollout` without an environment, loss scaling in
-fp16. Batch, prompts and completions are cut to a few short ones; all other settings are yours. The embedded model, data
-and reward stand in for those that you leave out.
+(checkpoints, schedules), the reward (reward_preflight.py does), tool calls, a trainer's `train`, a page's `rollout`
+without an environment, loss scaling in fp16. Batch, prompts and completions are cut to a few short ones; all other
+settings are yours. The embedded model and data stand in for those that you leave out.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
@@ -47,20 +47,20 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 
 # Contents
 #       104-144  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       147-187  bundle               Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       190-366  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       369-413  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       416-434  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       437-610  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       613-693  reward forms         The forms that a reward function may have, and loading rewards from files
-#       696-728  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       731-790  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#      793-1024  trainer              The interface between trainers and checks, and comparing figures
-#     1027-1132  input checks         Checks of inputs: tokens, template, reward
-#     1135-1419  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     1422-1817  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
-#     1820-2275  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
-#     2278-2441  run                  Load and prepare the trainer, run the checks, the command line
+#       147-159  bundle               Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       162-338  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       341-385  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       388-406  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       409-582  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       585-665  reward forms         The forms that a reward function may have, and loading rewards from files
+#       668-700  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       703-762  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       765-990  trainer              The interface between trainers and checks, and comparing figures
+#      993-1073  input checks         Checks of inputs: tokens, template
+#     1076-1352  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     1355-1698  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
+#     1701-2138  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
+#     2141-2299  run                  Load and prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -152,39 +152,11 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_ENVIRONMENTS = str(BUNDLE / "examples" / "environments.py")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
-EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
 
 
 def in_bundle(path: str) -> str:
     """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
     return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
-
-
-def prompts_in(file: Path) -> set[str]:
-    """The prompts of a JSONL file, each as JSON text."""
-    return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
-
-
-def has_embedded_prompts(data: str) -> bool:
-    """Whether all prompts of a file occur in the embedded task's files."""
-    try:
-        left = prompts_in(Path(data))
-        for file in sorted(Path(EMBEDDED_DATA).parent.glob("*.jsonl")):
-            left -= prompts_in(file)
-            if not left:
-                return True
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    return False
-
-
-def specs_for(data: str, specs: list[str]) -> list[str]:
-    """The given reward specs, by default those of the embedded task; UserError for other data without a reward."""
-    need(
-        specs or has_embedded_prompts(data),
-        "got --data without a reward; expected one that fits it; try --reward FILE.py:function",
-    )
-    return specs or EMBEDDED_SPECS
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
@@ -822,10 +794,9 @@ class Trainer:
     """A module with the functions of the contract, which a subclass calls:
 
     missing() -> names; parse(flags)
-    load() sets config, device, precision, models, with_reference, rows, reward, environment
-    scores(samples) -> (scores, {function: values}) of the completions of `rows`, or of conversations that it plays
+    load() sets config, device, precision, models, with_reference, rows
     play(record, rows) -> (batch, scores) of conversations with a record's environments and answers, of pages alone
-    generated(prompts, greedy) -> (samples, batch); collate(samples) -> batch
+    generated(prompts) -> (samples, batch); collate(samples) -> batch
     logprobs(batch, **settings) -> (log-probs, entropy), [B, T] each, without gradient
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
     per_pass(rows): settings for so many rows in a pass, with only a few of their tokens at the output layer at once
@@ -841,7 +812,7 @@ class Trainer:
 
     def __init__(self, module):
         self.module = module
-        self.config = self.models = self.with_reference = self.engine = self.reward = self.environment = None
+        self.config = self.models = self.with_reference = self.engine = None
         self.probes = []  # samples for log-probs and gradients
         self.initial = None  # log-probs of the probes' responses under the untouched policy, [tokens]
         self.moved = 0.0  # nats per token between the policy and the untouched one
@@ -861,16 +832,10 @@ class Trainer:
         self.models = copy.copy(self.with_reference)
         self.models.reference = self.models.reference if kl_coef else None
 
-    def sampled(self):
-        """(samples, batch) by the trainer's sampler, one completion for each of `rows`."""
-        return self.generated([row["prompt_ids"] for row in self.rows])
-
     def sample(self, prompt: list[int], ids: list[int], logprobs: list[float]) -> dict:
-        """A completion with its text."""
-        finished = ids[-1] in self.models.eos_ids
-        text = self.models.tokenizer.decode(ids[:-1] if finished else ids)
+        """A completion."""
         sample = {"prompt_ids": [*prompt], "response_ids": ids, "rollout_logprobs": logprobs}
-        return sample | {"completion": text, "finished": finished, "score": 0.0}
+        return sample | {"finished": ids[-1] in self.models.eos_ids, "score": 0.0}
 
     def chat_of(self, row: dict) -> list[dict]:
         """A prompt's messages before the answer; [] for a prompt that is sent as plain text or continues an answer."""
@@ -881,7 +846,8 @@ class Trainer:
 
     def tools_of(self, row: dict) -> list:
         """The tools that a row's prompt shows."""
-        return [*getattr(self.module, "TOOLS", {}).values()]
+        tools = getattr(self.module, "TOOLS", ())
+        return [*tools.values()] if isinstance(tools, dict) else []
 
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
@@ -1104,32 +1070,7 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
     return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
 
 
-@check(moved=False)
-def reward_answers(s: Trainer):
-    """The reward functions score samples of the untouched policy.
-
-    Try: fix the reward function named here: one finite number or None per completion.
-    """
-    if s.reward is None and not s.plays:
-        return None, "no reward: nothing is scored"
-    samples, _ = s.sampled()
-    scores, parts = s.scores(samples)
-    paid = [score for score in scores if score is not None]
-    finite = len(scores) == len(samples) and all(map(math.isfinite, paid))
-    text = f"{len(paid)} scores"
-    text += f", mean {statistics.fmean(paid):.3g}, std {statistics.pstdev(paid):.3g}" if paid else ""
-    text += f"; {len(scores) - len(paid)} None, not applicable" if len(paid) < len(scores) else ""
-    for name, values in parts.items():
-        known = [value for value in values if value is not None]
-        text += f"; {name} {statistics.fmean(known):.3g}" if known else f"; {name} not applicable"
-    if len(set(scores)) == 1:
-        longest = f"at most {s.config.max_new_tokens} tokens long here"
-        example = samples[0]["completion"][:40]
-        text += f" (warning: all equal, nothing to learn from these; they are {longest}, as {example!r})"
-    return finite, text
-
-
-INPUT_CHECKS = (special_tokens, template_ends_at_generation, reward_answers)
+INPUT_CHECKS = (special_tokens, template_ends_at_generation)
 
 
 # ------------------------------------------------- conversation checks (src/programs/selfcheck/conversation_checks.py)
@@ -1294,18 +1235,18 @@ def broken_turn(s: Trainer, row: Row) -> str:
     decode, turns = s.models.tokenizer.decode, row.turns
     if not turns:
         return "it has nothing of its conversation: the text that reset returns must follow the prompt"
-    for i, turn in enumerate(turns, 1):
+    places = [(f"the prompt of turn {i}", turn.prompt) for i, turn in enumerate(turns[1:], 2)] + [
+        ("the batch", row.ids)
+    ]
+    for turn, (place, follows) in zip(turns, places, strict=True):
         expected = turn.prompt + turn.ids
-        follows, place = (turns[i].prompt, f"the prompt of turn {i + 1}") if turns[i:] else (row.ids, "the batch")
-        if follows[: len(expected)] == expected:
-            continue
-        differing = (k for k, (a, b) in enumerate(zip(expected, follows, strict=False)) if a != b)
-        at = next(differing, len(follows))
-        where = f"of turn {i}" if at >= len(turn.prompt) else "before it"
-        one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
-        text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
-        same = decode(follows).startswith(decode(expected))
-        return text + "; the text is the same: it was encoded again" * same
+        if follows[: len(expected)] != expected:
+            pairs = enumerate(zip(expected, follows, strict=False))
+            at = next((k for k, (a, b) in pairs if a != b), len(follows))
+            one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
+            text = f"{place} departs from what was sampled: {one} {decode(one)!r} is {two} {decode(two)!r} there"
+            same = decode(follows).startswith(decode(expected))
+            return text + "; the text is the same: it was encoded again" * same
     return ""
 
 
@@ -1328,28 +1269,6 @@ def turn_ids(s: Trainer):
     return True, f"{text}; {ambiguous} of them differ if encoded again"
 
 
-def mask_faults(s: Trainer, row: Row) -> list[str]:
-    """What is wrong with a conversation's response_mask or rollout_logprobs."""
-    expected = [0] * len(row.ids)
-    for turn in row.turns:
-        expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
-    leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
-    lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
-    text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
-    counts = {
-        f"1 on {row.outside} pads": row.outside,
-        f"1 on {len(leaked)} tokens that were not sampled ({text!r})": leaked,
-        f"0 on {lost} tokens that were sampled": lost,
-    }
-    faults = [fault for fault, count in counts.items() if count]
-    given = [x for turn in row.turns for x in turn.logprobs]
-    kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
-    wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
-    if wrong and not faults:
-        return [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"]
-    return faults
-
-
 @turn_check
 def turn_mask(s: Trainer):
     """The mask is 1 on sampled tokens and on nothing else, and each of these tokens has its own log-prob.
@@ -1357,12 +1276,26 @@ def turn_mask(s: Trainer):
     Try: set response_mask to 1 on sampled tokens only, an answer's end token included, and to 0 on the prompt, on text
         of tools and environment, and on the template's tokens between answers; rollout_logprobs use the same places.
     """
-    _, rows = played(s)
+    (_, rows), faults = played(s), []
     if any(broken_turn(s, row) for row in rows):
         return None, "the sampled tokens cannot be found in the batch: see turn_ids"
-    by_row = [mask_faults(s, row) for row in rows]
-    if any(by_row):
-        faults = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
+    for i, row in enumerate(rows):
+        expected, logprobs = [0] * len(row.ids), [0.0] * len(row.ids)
+        for turn in row.turns:
+            places = slice(len(turn.prompt), len(turn.prompt) + len(turn.ids))
+            expected[places], logprobs[places] = [1] * len(turn.ids), turn.logprobs
+        leaked = [k for k, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
+        lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
+        wrong = sum(b and abs(x - y) > 1e-5 for x, y, b in zip(row.logprobs, logprobs, expected, strict=True))
+        text = s.models.tokenizer.decode([row.ids[k] for k in leaked[:40]])
+        counts = {
+            f"1 on {row.outside} pads": row.outside,
+            f"1 on {len(leaked)} tokens that were not sampled ({text!r})": leaked,
+            f"0 on {lost} tokens that were sampled": lost,
+            f"rollout_logprobs differ from the sampler's at {wrong} tokens": wrong,
+        }
+        faults += [f"conversation {i}: {fault}" for fault, count in counts.items() if count]
+    if faults:
         return False, "response_mask: " + "; ".join(faults)
     count = sum(sum(row.mask) for row in rows)
     return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"
@@ -1427,21 +1360,19 @@ x[b, t] is about token t. Masks are 1 = keep.
 
 A page: templates/ppo.py, grpo.py, distillation.py, multi_turn.py, or a copy
   Config
-      dataclass of all settings; the page's parse_config(argv) -> Config, if any, reads them
+      dataclass of all settings, which transformers.HfArgumentParser reads
   load_models(config) -> models
       models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher if Config has teacher; .reference if it has
       kl_coef (None for 0); .critic if it has gae_lambda: its forward returns logits [B, T, 1], the value of the
       text up to t
   load_rows(config, tokenizer, file) -> rows
       row["prompt_ids"] [int], row["columns"] the line, with "prompt"
-  load_reward(spec) -> reward
-      where Config has no environment: reward(rows, completions) -> a float or None for each
   load_environment(spec) -> environment
       where Config has environment: what rollout takes; checked with a class that has reset, reply and get_reward
   rollout(config, models, environment, rows) -> (batch, samples, metrics)
       where Config has environment: a conversation for each row, in their order, each with a new object of the
       environment's class; the page's `generate` samples the answers; batch as generate returns it, with scores [B]
-  generate(config, models, prompts, greedy=False) -> batch
+  generate(config, models, prompts) -> batch
       prompts: lists of ids; batch: input_ids, attention_mask, response_mask, rollout_logprobs, [B, T] each; prompts
       end, and completions start, in one column; response_mask is 1 on sampled tokens
   token_logprobs(config, network, batch) -> (logprobs, entropy)
@@ -1458,24 +1389,22 @@ A page: templates/ppo.py, grpo.py, distillation.py, multi_turn.py, or a copy
       where Config has gae_lambda: [B, T] each; tokens outside the mask carry V and A through
   Optional: update(config, models, optimizer, batch, step), which calls policy_loss(logprobs, old_logprobs, ...) for
       a minibatch; of a policy_loss with three parameters, the third advantages, no clip is checked.
-  Required fields of Config: model, data, temperature, max_new_tokens, micro_batch; reward if there is no
-      environment; vf_coef if there is gae_lambda (a critic).
+  Required fields of Config: model, data, temperature, max_new_tokens, micro_batch; vf_coef if there is gae_lambda
+      (a critic).
   Optional fields: seed, chat, chunk, batch_size, prompts, group_size, epochs, minibatches, kl_coef, value_clip,
       max_turns, max_tokens.
   Optional: check_template(models), which ends the program if the chat template rewrites earlier turns; without it,
       rollout must do so.
 
 A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy; their docstrings say what each name takes
-  UserError parse_config check_config start_processes settle_precision load_tokenizer load_splits load_reward
+  UserError parse_config check_config start_processes settle_precision load_tokenizer load_splits
   load_models check_context batch_rows HFEngine collate make_experience autocast predicting_states token_logprobs
   switch_checkpointing accumulate_gradients
-  With --environment, too:
-  load_with_reward make_play_setup playable_rows converse
 """
 ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
-PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
-PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
-SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
+PAGE_NEEDS, SCRIPT_NEEDS = re.split(r"\nA script: .*\n", CONTRACT)
+PAGE = ENTRY.findall(PAGE_NEEDS)  # (name, "no " or "", field of Config or "")
+SCRIPT = [(name, "", "") for name in SCRIPT_NEEDS.split()]
 INSTEAD = {"response_logits": "token_logprobs"}  # {name: another that will do}
 DRAWN = 8 * SAMPLED  # rows of which some of the shorter half are taken
 FIELDS = ("model", "data", "temperature", "max_new_tokens", "micro_batch")  # of a page's Config
@@ -1511,15 +1440,11 @@ class OnePage(Trainer):
 
     def missing(self) -> list[str]:
         fields = self.fields
-        asked = {
-            **dict.fromkeys(FIELDS, True),
-            "reward": "environment" not in fields,
-            "vf_coef": "gae_lambda" in fields,
-        }
-        names = [f"Config.{name}" for name, needed in asked.items() if fields and needed and name not in fields]
+        asked = (*FIELDS, "vf_coef") if "gae_lambda" in fields else FIELDS
+        names = [f"Config.{name}" for name in asked if fields and name not in fields]
         return lacking(self.module, PAGE, fields) + names
 
-    def parse(self, flags: list[str]) -> list[str]:
+    def parse(self, flags: list[str]) -> None:
         """Read the settings; required ones that are not given get the embedded model, data, reward or environment."""
         words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
         given = dict(itertools.pairwise([*words, ""]))
@@ -1530,22 +1455,16 @@ class OnePage(Trainer):
         if {"-h", "--help"} & {*flags}:
             required = []
         for name in [x for x in required if f"--{x}" not in given]:
-            if name == "reward":
-                specs_for(given.get("--data", EMBEDDED_DATA), [])
             value = embedded.get(name, "")
             exists = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
             need(exists, f"got no --{name}; expected the flags of a run; try --{name}")
             flags = [*flags, f"--{name}", value]
-        if hasattr(self.module, "parse_config"):
-            self.config = self.module.parse_config(flags)
-            return []
         try:
             flags = in_own_words(flags, list(self.fields))
             self.config = transformers.HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
         except ValueError as error:  # unknown flags
             got = f"got {str(error).partition(': ')[2]}"
             raise UserError(f"{got}; expected flags of the trainer; try its --help") from error
-        return []
 
     def known(self, **settings) -> dict:
         """The settings that are fields of the page's Config."""
@@ -1556,10 +1475,6 @@ class OnePage(Trainer):
         small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
         small |= {"group_size": 2, "prompts": PROBES // 2}
         config = dataclasses.replace(self.config, **self.known(**small, epochs=2, minibatches=1))
-        if self.plays:
-            self.environment = self.module.load_environment(config.environment)
-        elif config.reward:
-            self.reward = self.module.load_reward(config.reward)
         kl_coef = getattr(config, "kl_coef", 0)
         kl = self.known(kl_coef=kl_coef or 0.05)
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
@@ -1578,12 +1493,6 @@ class OnePage(Trainer):
         self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in shorter_rows(drawn)]
         self.config = dataclasses.replace(config, **self.known(batch_size=PROBES))
 
-    def scores(self, samples: list[dict]):
-        if not self.plays:
-            return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
-        batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
-        return [None if math.isnan(x) else x for x in batch["scores"].tolist()], {}  # NaN: not applicable
-
     def play(self, record: Record, rows: list[dict]):
         limits = self.known(max_turns=TURNS, max_tokens=2**20, max_new_tokens=ANSWER_TOKENS)
         config, generate = dataclasses.replace(self.config, **limits), self.module.generate
@@ -1600,9 +1509,9 @@ class OnePage(Trainer):
             self.module.generate = generate
         return batch, batch["scores"].tolist()
 
-    def generated(self, prompts: list[list[int]], greedy: bool = False):
+    def generated(self, prompts: list[list[int]]):
         torch.manual_seed(0)
-        batch, samples = self.module.generate(self.config, self.models, prompts, greedy=greedy), []
+        batch, samples = self.module.generate(self.config, self.models, prompts), []
         columns = (batch[name].cpu() for name in ("input_ids", "attention_mask", "rollout_logprobs"))
         for prompt, ids, real, logprobs in zip(prompts, *columns, strict=True):
             ids, logprobs = (x[real.bool()].tolist() for x in (ids, logprobs))
@@ -1678,9 +1587,8 @@ class ScriptsTrainer(Trainer):
     def missing(self) -> list[str]:
         return lacking(self.module, SCRIPT)
 
-    def parse(self, flags: list[str]) -> list[str]:
+    def parse(self, flags: list[str]) -> None:
         self.config = self.module.parse_config(flags)
-        return lacking(self.module, SCRIPT_TALKS) if self.plays else []
 
     @property
     def user_errors(self) -> tuple:
@@ -1698,10 +1606,6 @@ class ScriptsTrainer(Trainer):
         self.precision = config.precision
         tokenizer = trainer.load_tokenizer(config)
         rows, held_out = trainer.load_splits(config, tokenizer)
-        if self.plays:
-            environments, self.reward = trainer.load_with_reward(config, tokenizer)
-        else:
-            self.reward = trainer.load_reward(config)
         small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
         small["rollout_batch_size"] = 0
         small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
@@ -1710,39 +1614,16 @@ class ScriptsTrainer(Trainer):
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
-        if self.plays:
-            models = self.with_reference
-            self.setup = trainer.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
-            rows = trainer.playable_rows(config, self.setup, rows, config.data)
-        else:
-            trainer.check_context(config, self.with_reference, rows + held_out)
+        trainer.check_context(config, self.with_reference, rows + held_out)
         self.settle_models(config.kl_coef)
         engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
         self.engine = getattr(trainer, engine)(few, self.models)
         self.rows = shorter_rows(trainer.batch_rows(rows, few, 0, DRAWN))
         self.config = dataclasses.replace(few, batch_size=PROBES)
 
-    def tools_of(self, row: dict) -> list:
-        return self.setup.environments.kind_of(row["columns"]).tools if self.plays else []
-
-    def noise(self, rows: int, width: int):
-        """Uniform random numbers for the sampler, [rows, width]."""
-        return np.random.default_rng(0).random((rows, width))
-
-    def scores(self, samples: list[dict]):
-        if not self.plays:
-            texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
-            return self.reward(self.rows, texts, ids)
-        noise = self.noise(len(self.rows), self.config.max_turns * self.config.max_new_tokens)
-        given = (self.setup, self.config, self.models, self.engine, self.reward, self.rows, noise, {})
-        played = self.module.converse(*given)
-        names = played[0]["rewards"]
-        return [s["score"] for s in played], {name: [s["rewards"][name] for s in played] for name in names}
-
-    def generated(self, prompts: list[list[int]], greedy: bool = False):
-        engine = self.module.HFEngine(self.config, self.models) if greedy else self.engine
-        noise = None if greedy else self.noise(len(prompts), self.config.max_new_tokens)
-        pairs = zip(prompts, engine.generate(prompts, noise), strict=True)
+    def generated(self, prompts: list[list[int]]):
+        noise = np.random.default_rng(0).random((len(prompts), self.config.max_new_tokens))
+        pairs = zip(prompts, self.engine.generate(prompts, noise), strict=True)
         samples = [self.sample(prompt, *output) for prompt, output in pairs]
         return samples, self.collate(samples)
 
@@ -2082,7 +1963,7 @@ def sampler_agreement(s: Trainer):
 
     Try: divide the sampler's logits by the same temperature, without top-p or top-k, and copy weights before sampling.
     """
-    samples, batch = s.sampled()
+    samples, batch = s.generated([row["prompt_ids"] for row in s.rows])
     mask = responses(batch, samples)
     ours = s.response_logprobs(samples, batch | {"response_mask": mask.long()})
     passed, text = agree(batch["rollout_logprobs"][mask], ours, s.limits[0])
@@ -2102,7 +1983,7 @@ def logprob_shift(s: Trainer):
 
 @check()
 def padding(s: Trainer):
-    """Neither the side nor the amount of padding changes log-probs or greedy completions.
+    """Neither the side nor the amount of padding changes log-probs.
 
     Try: pad prompts on the left, mask the pads, and count positions over real tokens only.
     """
@@ -2123,29 +2004,11 @@ def padding(s: Trainer):
     if pieces:
         results["in micro-batches"] = agree(*pieces, s.limits[0])
     bad = [f"{name} log-probs are {text}" for name, (passed, text) in results.items() if not passed]
-    differing = greedy_differences(s)
-    if differing:
-        bad.append(f"{differing} of {len(s.probes)} greedy completions change in a batch")
-    text = f"log-probs {results['with more pads'][1]}; greedy completions the same alone and in a batch"
-    return not bad, "; ".join(bad) or text
+    return not bad, "; ".join(bad) or f"log-probs {results['with more pads'][1]}"
 
 
 def prompts_of(s: Trainer) -> list[list[int]]:
     return [probe["prompt_ids"] for probe in s.probes]
-
-
-def greedy_differences(s: Trainer) -> int:
-    """How many greedy completions differ between in a batch and alone, near-ties of the top tokens aside."""
-    prompts, count = prompts_of(s), 0
-    for prompt, together in zip(prompts, s.generated(prompts, greedy=True)[0], strict=True):
-        (alone,) = s.generated([prompt], greedy=True)[0]
-        one, two = together["response_ids"], alone["response_ids"]
-        same = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-        if one == two:
-            continue
-        tops = [own_logprobs(s, [{"prompt_ids": prompt, "response_ids": x[: same + 1]}])[-1].item() for x in (one, two)]
-        count += same == min(len(one), len(two)) or abs(tops[0] - tops[1]) > 10 * s.limits[0]
-    return count
 
 
 @check()
@@ -2299,17 +2162,12 @@ def load_trainer(file: str) -> Trainer:
         f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
         f"can be called; try {in_bundle('templates/grpo.py')}",
     )
-    need_names(file, names)
-    return trainer
-
-
-def need_names(file: str, names: list[str]) -> None:
-    """Raise UserError if a trainer lacks names."""
     need(
         not names,
         f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; try selfcheck.py "
         "--contract, or a copy of templates/grpo.py beside it and `from grpo import *` before your own functions",
     )
+    return trainer
 
 
 def prepare(s: Trainer) -> None:
@@ -2373,7 +2231,7 @@ def selfcheck(file: str, flags: list[str], left_out: list[str]) -> list[dict]:
     gone = "got --partial, which was removed; expected all of --contract; try `from grpo import *` of a template's copy"
     need("--partial" not in flags, gone)
     trainer = load_trainer(file)
-    need_names(file, trainer.parse(flags))
+    trainer.parse(flags)
     prepare(trainer)
     return [result_of(trainer, function, left_out) for function in CHECKS]
 

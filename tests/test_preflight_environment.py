@@ -202,8 +202,7 @@ def test_sound_environment_is_ready(check):
     assert [p["name"] for p in report["policies"]] == ["gold", *(x for x in POLICIES if x not in without_tools)]
     called = {p["name"]: (p["turns"], p["calls"], p["failures"]) for p in report["policies"]}
     assert called["gold"] == (2, 1, 0) and line(report, "gold")["mean"] == 1.0 and called["silence"][0] == 1
-    assert called["broken_calls"] == (5, 4, 4) and called["unknown_tools"][1:] == (4, 4)
-    assert called["wrong_arguments"][1:] == (6, 5)  # submit takes any text
+    assert called["bad_calls"] == (pytest.approx(13 / 3), 13 / 3, 4)  # submit takes any text
     assert called["endless"][0] == 8 and line(report, "endless")["limit"] == 1.0
     assert called["injection"][1:] == (8.5, 0.5)  # calls with half a surrogate pair are answered as bad ones
 
@@ -238,8 +237,8 @@ def test_calls_keep_hostile_text():
 @pytest.mark.parametrize(
     ("name", "failing"),
     [
-        ("SharedAnswer", {"shared_state"}),
-        ("Counts", {"shared_state"}),
+        ("SharedAnswer", {"not_repeatable"}),
+        ("Counts", {"not_repeatable"}),
         ("PaysWords", {"nonsense", "endless", "injection", "listing"}),
         ("PaysSilence", {"silence", "listing"}),
         ("RaisingReply", {"fault"}),
@@ -257,10 +256,10 @@ def test_bad_environment_is_found(check, folder, name, failing):
         assert line(report, "silence")["problems"] == 3 and line(report, "gold")["problems"] == 0
 
 
-def test_chance_is_told_from_state(check):
+def test_chance_is_found(check):
     report = check("Random", "--full_score", 0)
-    assert "not_deterministic" in failures(report) and "shared_state" not in failures(report)
-    for name, warning in (("Clock", "not_deterministic"), ("Forgets", "reset")):
+    assert "not_repeatable" in failures(report)
+    for name, warning in (("Clock", "not_repeatable"), ("Forgets", "reset")):
         report = check(name)
         assert report["ready"] and warnings(report) == {warning}
 
@@ -327,8 +326,6 @@ def test_command_line(capsys):
 
 BAD = [
     (["--environment", "x.py:A", "--list"], "got --list and --environment"),
-    (["--environment", "x.py:A", "--max_turns", "0"], "expected 1 to 10000"),
-    (["--environment", "x.py:A"], "no file 'x.py'"),
     (["--environment", f"{EXAMPLES}:GuessTheNumber"], "reset does not take this data"),
 ]
 

@@ -12,8 +12,8 @@
                        occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher.
                        For other trainers, such as TRL, settings, adapter, model card or the script that names
                        this folder as its output_dir name the start, data and reward; --data has held-out rows
-    results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
-                       completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
+    results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math from completions,
+                       intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
     scored samples     of lm-evaluation-harness, EvalPlus, Inspect, OpenCompass or others, in files or a folder: the
                        same against figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
@@ -23,9 +23,8 @@
                        the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
     FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as: value and gradient
                        against float64 loops over single tokens, with padding, a hole in the mask, an empty row, large
-                       ratios and equal scores; a second call; GAE's bootstrap and returns; a loss's entropy term and
-                       use of the sampler's log-probs. It reports which form of inputs fits, such as [T, B], and lists
-                       what it does not recognise
+                       ratios and equal scores; later calls; GAE's returns; a loss's entropy term and use of the
+                       sampler's log-probs. It reports which form of inputs fits, and lists what it does not recognise
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's reward on them

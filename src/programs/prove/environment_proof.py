@@ -106,8 +106,6 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
         proof.say(f"reward_preflight.py played {spec} on {data}: {marks}; the most that others are paid: {paid}.")
     else:
         proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
-    for note in [x for x in report["findings"] if x["check"] == "goes_on"]:
-        proof.say(f"Note: {note['message']}; {note['try']}.")
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof

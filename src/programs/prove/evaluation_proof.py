@@ -16,9 +16,6 @@ from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
 TOLERANCE = 1e-9  # relative for numbers above 1, else absolute
-# metrics that are ratios of sums over all samples: (score on top, score below, constant divisor)
-PERPLEXITIES = {f"{unit}_perplexity": ("nats", f"{unit}s", 1.0) for unit in ("token", "word", "byte")}
-RATIOS = PERPLEXITIES | {"bits_per_byte": ("nats", "bytes", math.log(2)), "failure_frac": ("failures", "calls", 1.0)}
 
 
 class Results:
@@ -79,28 +76,11 @@ def differs(stated, counted) -> bool:
     return not abs(stated - counted) <= TOLERANCE * max(1.0, abs(counted))
 
 
-def recount_ratio(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
-    """Recount a ratio of sums over all samples, such as a perplexity; None if samples lack its scores."""
-    *names, divisor = RATIOS.get(metric, ("", "", 1.0))
-    samples = [sample["metrics"] for key in result["keys"] for sample in rows.get(key, ())]
-    if any(name not in scores for scores in samples for name in names):
-        return None
-    top, bottom = (math.fsum(scores[name] for scores in samples) for name in names)
-    value = top / bottom / divisor if bottom else None
-    if value is not None and result["values"][metric]["exp"]:
-        value = math.exp(value) if value < 709 else None  # too large for a number
-    if differs(result["metrics"][metric]["value"], value):
-        find(f"{metric}: results.json says {result['metrics'][metric]['value']}, its samples give {value}")
-    return share_figures({}, None) | {"value": value, "n": len(result["keys"])}
-
-
 def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
     """Recount a metric from the samples, None if they lack it; `find` is told where results.json differs."""
     by_key = {key: row_value(rows[key], metric) for key in result["keys"] if key in rows}
     values, stated, stored = [*by_key.values()], result["metrics"][metric], result["values"][metric]
-    if stored["bottom"] is not None or stored["exp"]:
-        return recount_ratio(metric, result, rows, find)
-    if "" in values:
+    if "" in values or stored["bottom"] is not None or stored["exp"]:  # no mean over rows, such as a perplexity
         return None
     figures = share_figures(by_key, stored["higher_is_better"])
     tops, n, interval = stored["top"], figures["n"], figures["ci95"] if figures["interval"] == "Wilson" else None
@@ -134,7 +114,7 @@ def recount(results: Results, proof: Proof) -> dict:
         for metric in result["metrics"]:
             figures = recount_metric(metric, result, rows, find)
             if figures is None:
-                proof.not_measured.append(f"{results.name}, {task} {metric}: samples have no score of that name")
+                proof.not_measured.append(f"{results.name}, {task} {metric}: it is no mean of scores in the samples")
             else:
                 recounted[task, metric] = figures
     return recounted

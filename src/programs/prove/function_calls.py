@@ -24,7 +24,7 @@ LARGE = {(0, 1): -3.0, (0, 2): -4.5, (4, 0): 3.0, (4, 1): 4.5}
 BY_TOKEN = tuple(
     "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
 )
-CUT = 3  # column at which a second episode begins in each row, for functions that take dones
+AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row, for functions that take it
 NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
@@ -34,14 +34,13 @@ MOST_INSIDE = 24  # ways to assign a function's own numbers to roles
 BY_WEIGHTS = ("loss", "kl", "value")  # kinds that may have further terms with weights
 LEAVES = {"value": "values", "mean": "x"}  # input that the gradient is taken for, by kind; else log-probs
 NOTES = {  # what the report says about a form of inputs
-    **{"whole": "for masks without holes alone", "by_time": "for [T, B]", "squeezed": "for one episode a call"},
+    **{"whole": "for masks without holes alone", "by_time": "for [T, B], not [B, T]", "squeezed": "for one row a call"},
     **{"bootstrap": "for values with one more", "part": "the second of what it returns"},
-    **{"going": "its mask as 1 - done", "full": "for log-probs of the whole vocabulary"},
+    "full": "for log-probs of the whole vocabulary",
     "interleaved": "for samples in the order p1 p2 … p1 p2 …",
     "white": "with the advantages whitened inside",
     "one_group": "for one group a call: a batch of groups would count as one",
     "off": "with its further terms at weight 0",
-    "dones": "with an episode that ends inside a row",
     "dual_inside": "with a dual clip of 3 inside",
 }
 
@@ -65,7 +64,7 @@ def inputs(kind: str, takes: set[str], numbers: list[float]) -> dict:
         c["old_values"][0, i], c["returns"][0, i] = c["values"][0, i] - move, c["values"][0, i] - error
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
     zeros = torch.zeros_like(mask)
-    c |= {"dones": zeros, "after": zeros[:, 0], "after_done": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}
+    c |= {"after": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}
     c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
     c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
     c |= {"numbers": numbers} | ({"beta": 1.0} if kind == "kl" else {})
@@ -96,9 +95,6 @@ def inside_forms(formula: str, kind: str, takes: set[str], numbers: list[float])
     return forms[:MOST_INSIDE] + [{"length": x, "inside": ["length"]} for x in lengths if x > 1]
 
 
-SHAPES_OF_ONE = ("row", "number", "column", "next values")  # forms of the value that follows a row's last step
-
-
 def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]:
     """Forms that a function may want its inputs in: changes to `c` that leave the formula the same."""
     if kind == "advantage":
@@ -110,47 +106,40 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
     forms = [{}]
     if kind == "gae":
         whole = (c["mask"].cumsum(1) > 0) & (c["mask"].flip(1).cumsum(1).flip(1) > 0)
-        episode = {name: c[name][:1] for name in ("token_rewards", "values", "mask")} | {"squeezed": True}
-        others = {"mask": whole.double(), "whole": True} if "mask" in takes else episode
-        parts, ends = ({}, {"part": 1}), ({}, {"bootstrap": True})
-        flags = torch.eye(c["mask"].shape[1], dtype=torch.float64)[:, None].expand(-1, *c["mask"].shape)
-        ended, begun = {"dones": flags[CUT - 1]}, {"dones": flags[CUT], "begins": True}
-        cuts = [ended, begun] if "dones" in takes else [{}]
-        shapes = [{"shape": x} for x in SHAPES_OF_ONE] if "after" in takes else [{}]
-        forms = [a | b | x | y for a in parts for b in ends for x in cuts for y in ({}, others)]
-        if "mask" in takes and "dones" not in takes:
-            going = {"mask": torch.ones_like(c["mask"]), "going": True}
-            forms += [a | b | x | going for a in parts for b in ends for x in (ended, begun)]
-        forms = [form | shape for form in forms for shape in shapes]
+        row = {name: c[name][:1] for name in ("token_rewards", "values", "mask")} | {"squeezed": True}
+        ways = [{}, {"mask": whole.double(), "whole": True}]
+        if "mask" not in takes:
+            ways = [{}, row]
+            ways += [x | {"bootstrap": True, "after": torch.tensor(AFTER, dtype=torch.float64)} for x in ways]
+        forms = [part | way for part in ({}, {"part": 1}) for way in ways]
     elif kind == "loss":
         rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
         same = rows[:, None].expand_as(c["mask"])
         forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
         forms = forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
-    wide = forms
-    if kind == "loss":  # for [T, B], advantages equal along a row would hide a mean over the wrong axis
-        wide = [x for x in forms if x["advantages"] is c["x"] or x["advantages"].dim() == 1]
+    # for [T, B], advantages equal along a row would hide a mean over the wrong axis
+    wide = [x for x in forms if kind != "loss" or x["advantages"] is c["x"] or x["advantages"].dim() == 1]
+    forms += [x | {"by_time": True} for x in wide if not x.get("squeezed")]
     more = [*inside_forms(formula, kind, takes, c["numbers"]), *([{"off": True}] if kind in BY_WEIGHTS else [])]
     if kind == "loss" and "dual_clip" not in takes:
         more.append({"dual_clip": 3.0, "dual_inside": True})
-    by_time, extra = [x | {"by_time": True} for x in wide], []
+    forms += [form | other for other in more for form in forms]
     if formula == "kl":
         scale = torch.linspace(-1, 1, 5, dtype=torch.float64)
         names = ("logprobs", "ref_logprobs")
-        extra = [{n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True}]
-    return [*forms, *by_time, *(form | other for other in more for form in forms), *extra]
+        forms.append({n: (c[n][..., None] * scale).log_softmax(-1) for n in names} | {"full": True})
+    return forms + (whitened_forms(c, forms) if kind == "loss" else [])
 
 
-def whitened_forms(kind: str, c: dict, forms: list[dict], padded: bool = False) -> list[dict]:
-    """Forms of a loss that whitens its advantages; `padded`: over the padding too, if they are [B, T]."""
+def whitened_forms(c: dict, forms: list[dict]) -> list[dict]:
+    """Forms of a loss that whitens its advantages; others would not show whether it leaves out padding."""
     whitened = []
-    for form, correction in itertools.product(forms if kind == "loss" else (), (1, 0)):
+    for form, correction in itertools.product(forms, (1, 0)):
         given = form["advantages"]
-        if padded and given.shape != c["mask"].shape:
-            continue
-        inside = given[c["mask"].bool()] if given.shape == c["mask"].shape and not padded else given
-        white = (given - inside.mean()) / inside.std(correction=correction)
-        whitened.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
+        if given.shape in (c["mask"].shape, () if "by_time" in form else c["mask"].shape[:1]):
+            inside = given[c["mask"].bool()] if given.shape == c["mask"].shape else given
+            white = (given - inside.mean()) / inside.std(correction=correction)
+            whitened.append(form | {"all": white.reshape(len(white), -1).expand_as(c["mask"]), "white": True})
     return whitened
 
 
@@ -173,33 +162,17 @@ class Tried:
         return self.read(c, last)
 
     def handed(self, c: dict) -> list[dict]:
-        """Inputs by role as tensors, with boolean flags, and where no gradient is taken also as arrays and lists."""
-        after, values = c["after"][: len(c["mask"])], c["values"][: len(c["mask"])]
-        following = torch.cat([torch.where(c["mask"] != 0, values, 0.0)[:, 1:], after[:, None]], 1)
-        given = c | {"next_values": following, "groups": c.get("ids", c["groups"])}
-        given |= {"mask": 1 - c["dones"][: len(c["mask"])]} if c.get("going") else {}
+        """Inputs by role as tensors, with a boolean mask, and where no gradient is taken also as arrays and lists."""
+        given = c | {"groups": c.get("ids", c["groups"])}
         tensors = {role: given[role] for role in self.takes}
         for role, x in tensors.items():
-            x = x[: len(c["mask"])] if role == "dones" else x
-            if role in ("after", "after_done"):
-                tensors[role] = self.of_one(x[: len(c["mask"])], following, c)
-            elif getattr(x, "shape", None) == c["mask"].shape:
+            if getattr(x, "shape", None) == c["mask"].shape:
                 if c.get("bootstrap") and role == "values":
-                    x = torch.cat([x, after[:, None]], 1)
+                    x = torch.cat([x, c["after"][: len(x), None]], 1)
                 tensors[role] = x[0] if c.get("squeezed") else x.T if c.get("by_time") else x
         kinds = ("numpy", "tolist") if self.kind in ("gae", "advantage") else ()
         others = [{n: getattr(x, kind)() if torch.is_tensor(x) else x for n, x in tensors.items()} for kind in kinds]
-        flags = {x: tensors[x].bool() for x in ("mask", "dones", "after_done") if torch.is_tensor(tensors.get(x))}
-        return [tensors, *others, tensors | flags]
-
-    def of_one(self, x, following, c: dict):
-        """A number per row [B] in the shape that a function wants: as it is, a column, one number, or next values."""
-        shape = c.get("shape", "")
-        if c.get("squeezed") or shape == "number":
-            return x[0]
-        if shape == "next values":
-            return following.T if c.get("by_time") else following
-        return (x[None] if c.get("by_time") else x[:, None]) if shape == "column" else x
+        return [tensors, *others, tensors | ({"mask": tensors["mask"].bool()} if "mask" in tensors else {})]
 
     def read(self, c: dict, given: dict):
         """Call the function with inputs by role; returns one tensor and keeps what else it returns in `others`."""

@@ -2,10 +2,8 @@
 
 import ast
 import contextlib
-import math
 import re
 import sys
-import traceback
 import warnings
 from pathlib import Path
 
@@ -13,13 +11,12 @@ from parts.foundation.messages import UserError, need
 from parts.foundation.processes import np, torch
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, WRONG_AXIS
-from programs.prove.function_calls import NOTES, Tried, input_forms, inputs, whitened_forms
+from programs.prove.function_calls import NOTES, Tried, input_forms, inputs
 from programs.prove.function_checks import (
     PADDED,
     ROUNDING,
     Fit,
     compared,
-    look_at_bootstrap,
     look_at_calls,
     look_at_entropy,
     look_at_equal_scores,
@@ -33,18 +30,14 @@ from programs.prove.function_checks import (
 from programs.prove.proof import Proof, parsed
 from programs.prove.recognition import Candidate, callable_of, recognised
 
-UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
 # forms that count if they fit
-RARE = {*"begins by_time inside off interleaved going full dual_inside white set".split()}
+RARE = {*"by_time inside off interleaved full dual_inside white".split()}
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit in the first form in which a function is its formula, else in the nearest; None if no form works.
-
-    In that case `candidate.why` gets the error that was raised furthest down the user's file.
-    """
-    nearest, problems, file = [], [], Path(candidate.where.partition(" (")[2].rpartition(", line")[0]).name
+    """The fit in the first form in which a function is its formula, else in the nearest; None if no form works."""
+    nearest, problems = [], []
     for form in forms:
         try:
             result, gradient = tried.with_gradient(c | form)
@@ -58,25 +51,18 @@ def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) 
                 nearest += [(rank, c | form, result, tried.changed) for rank in ranks]
             if any(rank[:3] == (0.0, 0.0, False) for rank in ranks):
                 break
-            problems.append((math.inf, f"it could not be read: it returns a tensor {[*result.shape]}"))
+            problems.insert(0, f"it could not be read: it returns a tensor {[*result.shape]}")
         except Exception as error:  # the function does not take this form, or is broken
-            lines = [x.lineno or 0 for x in traceback.extract_tb(error.__traceback__) if Path(x.filename).name == file]
-            text = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
-            problems.append((max(lines, default=0), text))
+            problems.append(f"it could not be called: {type(error).__name__}: {str(error)[:160]}")
     if not nearest:
-        candidate.why = max(problems, key=lambda x: x[0], default=(0, "no form of its inputs is known"))[1]
+        candidate.why = problems[0]
         return None
     (value, gradient, *_, way), given, result, changed = min(nearest, key=lambda x: x[0])
     return Fit(value, gradient, way, given, result, changed)
 
 
 def judge(candidate: Candidate, function, numbers: list[float], words: str) -> None:
-    """Compare a function with its formula and note findings in `candidate`.
-
-    Args:
-        numbers: those in its source.
-        words: its docstring and comments.
-    """
+    """Compare a function, whose source has these numbers and comments, with its formula; note findings."""
     tried = Tried(function, candidate)
     c = inputs(tried.kind, tried.takes, numbers)
     c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # these are maximised
@@ -85,19 +71,18 @@ def judge(candidate: Candidate, function, numbers: list[float], words: str) -> N
     if fit and fit.changed:
         candidate.find(f"it changes its caller's {', '.join(fit.changed)} in place")
     if fit and not fit.exact:
-        fit = explained_fit(candidate, tried, c, forms, fit)
+        fit = note_fault(candidate, tried, fit, forms)
     if not fit:
         return
     candidate.written_as = written_as(candidate, tried, fit)
     if not fit.exact or not look_at_calls(candidate, tried, fit):
         return
-    look_at_way(candidate, tried, fit, words)
-    if "mask" in tried.takes and not fit.given.get("going"):
+    look_at_way(candidate, fit, words)
+    if "mask" in tried.takes:
         look_beneath(candidate, tried, fit.given)
     if tried.kind == "advantage":
         look_at_equal_scores(candidate, tried, fit.given)
     if tried.kind == "gae":
-        look_at_bootstrap(candidate, tried, fit, words)
         look_at_returns(candidate, tried, fit)
     if tried.kind == "loss":
         look_at_entropy(candidate, tried, fit)
@@ -105,27 +90,16 @@ def judge(candidate: Candidate, function, numbers: list[float], words: str) -> N
         look_at_sampler(candidate, tried, fit)
 
 
-def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict], fit: Fit) -> Fit | None:
-    """The exact fit in a further form; else `fit`, with a finding; or None, as not enough is known for one.
+def note_fault(candidate: Candidate, tried: Tried, fit: Fit, forms: list[dict]) -> Fit | None:
+    """Add the finding about a function that is not its formula; or return None, as not enough is known for one.
 
     That is so where the name is generic, or where numbers are not parameters: they may come from another place.
     """
     if not look_at_calls(candidate, tried, fit):
         return fit
-    fault, known = named_fault(candidate, tried, fit.given, fit)
-    if known:
-        candidate.find(fault)
-        return fit
-    if other := whitened_fit(candidate, tried, c, forms):
-        return other
-    if "mask" in tried.takes and exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms, padded=True)):
-        candidate.find("it whitens its advantages over the padding too; expected over the masked tokens alone")
-        return fit
-    switches = [{"set": {name: not value}} for name, value in candidate.switches.items()]
-    if other := exact_fit(candidate, tried, c, [form | switch for switch in switches for form in forms]):
-        ((name, value),) = other.given["set"].items()
-        fault = f"at its default {name}={not value} {fault}; with {name}={value} it is one"
-    if candidate.generic or any(form.get("inside", ["length"]) != ["length"] for form in forms):
+    fault, is_known = named_fault(candidate, tried, fit.given, fit)
+    has_numbers_inside = any(form.get("inside", ["length"]) != ["length"] for form in forms)
+    if not is_known and (candidate.generic or has_numbers_inside):
         candidate.unknown_form = True
         candidate.why = fault.replace("it is none of the published forms", "it is not one of the forms known here")
         return None
@@ -133,31 +107,9 @@ def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]
     return fit
 
 
-def exact_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The fit in the first form in which a function is its formula, or None."""
-    fit = nearest_fit(candidate, tried, c, forms)
-    candidate.why = ""
-    return fit if fit and fit.exact else None
-
-
-def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
-    """The exact fit of a loss that whitens its advantages, or None.
-
-    Advantages [B, T] are tried alone if it takes them: [B, 1] would not show whether it leaves out padding.
-    """
-    shape = c["mask"].shape
-    wide = [form for form in forms if getattr(form.get("advantages"), "shape", ()) == shape]
-    if "mask" in tried.takes and wide:
-        with contextlib.suppress(Exception):  # it takes no [B, T]
-            tried(c | wide[0])
-            # [B] is kept for [T, B], where it broadcasts to the same input; for [B, T] it would be another
-            forms = [x for x in forms if x["advantages"].shape in (shape, () if "by_time" in x else shape[:1])]
-    return exact_fit(candidate, tried, c, whitened_forms(tried.kind, c, forms))
-
-
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
     """The way of the formula and the form of inputs that a function fits, for the report."""
-    notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
+    notes = [NOTES[x] for x in NOTES if x in fit.given]
     if roles := fit.given.get("inside"):
         notes.append(f"with {' and '.join(f'{role} {fit.given[role]:g}' for role in roles)} inside")
     if "entropy" in tried.takes:
@@ -294,10 +246,7 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
         f"{len(agreeing)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    if by_time := [x.name for x in agreeing if x.axis]:
-        words = f"{first(by_time)} fit{'s' if len(by_time) == 1 else ''} only if inputs are [T, B]"
-        proof.sentences[-1] += f" {words}; for [B, T] the mean goes over the wrong axis."
-    masked = [x for x in agreeing if "mask" in x.roles.values() and not re.search(UNTRIED, x.written_as)]
+    masked = [x for x in agreeing if "mask" in x.roles.values() and "without holes" not in x.written_as]
     tried = "ragged rows, pads on either side, a hole and an empty row change nothing"
     if masked:
         clean = sum(not x.leak for x in masked)

@@ -8,7 +8,6 @@ import re
 import textwrap
 from dataclasses import dataclass, field
 
-from parts.foundation.processes import torch
 from programs.prove.formulas import FORMULAS, KINDS
 
 LOGP = r"(log_?probs?|log_?ps?|log_?pis?|lp)"
@@ -22,7 +21,7 @@ ROLES = {  # input -> names of parameters
     "ref_logprobs": rf"{REFERENCE}_?(\w+_)?{LOGP}|{LOGP}_{REFERENCE}",
     "logprobs": rf"({NEW}_?|(policy|pi|actor|action|trainer|learner|per_token)_?)*{LOGP}(_{NEW}|_theta)?",
     "advantages": r"adv(antage)?s?",
-    "mask": r"(response_|completion_|action_|attention_|loss_|token_|eos_|valid_)?masks?|(not|non)_?(done|terminal)s?",
+    "mask": r"(response_|completion_|action_|attention_|loss_|token_|eos_|valid_)?masks?",
     "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
     "scores": r"(\w+_)?(scores?|rewards?)",
     "old_values": rf"(old_|prev_){VALUES}|{VALUES}_old",
@@ -38,10 +37,6 @@ ROLES = {  # input -> names of parameters
     "dual_clip": r"dual_clip|clip_ratio_c",
     "beta": r"beta(_kl)?|kl_(coef|coeff|beta|weight|lambda)",
     "gamma": r"gamma|discount",
-    "dones": r"dones?|terminals?|terminat(ed|ions)",
-    "next_values": r"next_values",
-    "after": r"(next|last|final|bootstrap)_(value|val|v)|last_values|bootstrap(_values)?",  # what follows a row
-    "after_done": r"(next|last|final|bootstrap)_(done|terminal)",
     "entropy": r"(token_)?entropy|entropies",
     "entropy_weight": r"(entropy|ent)_(coef|coeff|weight|beta)",
     "gae_lambda": r"lam|lambda_?|gae_lam(bda)?|lmbda|lambd",
@@ -58,12 +53,13 @@ BESIDE = {
 OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
 SEVERAL = ("x",)  # roles that several parameters may have
 ASIDE = ("entropy", "entropy_weight")  # roles in a further term, which has a check of its own
-SHAPED = {"scores", "token_rewards", "values", "next_values"}  # with these a loss or KL is more than its formula
+SHAPED = {"scores", "token_rewards", "values"}  # with these a loss or KL is more than its formula
 FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
 SMALLEST_CLIP = 1e-4  # a smaller default is an epsilon against division by 0, not a clip
 CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
 GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
 EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+SPREAD = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass
@@ -79,10 +75,8 @@ class Candidate:
     leak: str = ""  # what nan beneath the mask reaches: "value" or "gradient"
     roles: dict = field(default_factory=dict)  # {parameter: role}
     left: tuple = ()  # parameters without a role, which keep their defaults
-    switches: dict = field(default_factory=dict)  # {one of these that is True or False: its default}
     generic: bool = False  # its name says what it computes, not by which formula
     unknown_form: bool = False  # it was called, and fits no form known here
-    axis: bool = False  # it fits only inputs [T, B]
 
     def find(self, finding: str) -> None:
         self.findings.append(f"{self.where}: {finding}")
@@ -95,7 +89,7 @@ class Candidate:
         made_of |= {"values"} if re.search("value|critic", name) else set()
         if re.search(r"\b(plot|log|print|show|save|format|report|get|register)_|_(metrics|stats|hist\w*)$", name):
             return False
-        takes = made_of & {*self.roles.values()} and re.search("loss|objective|advantage", name)
+        takes = made_of & {*self.roles.values()} and re.search("loss|objective|advantage|gae", name)
         return bool(takes or re.search("(ppo|grpo|gspo|dapo|cispo|rloo|policy|actor)_?loss", name))
 
 
@@ -150,7 +144,7 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError) as error:  # torch.jit.script leaves none
         return Candidate(name, where, why=f"its parameters cannot be read ({error})")
-    parameters = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    parameters = [p for p in parameters if p.kind not in SPREAD]
     roles = {p.name: role_of(p.name) for p in parameters}
     for role, (pattern, other) in BESIDE.items():
         if [*roles.values()].count(role) == 2:
@@ -168,9 +162,8 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     unknown = [p.name for p in parameters if p.name not in known and p.default is p.empty]
     single = [role for role in known.values() if role not in SEVERAL]
     twice = [x for x, role in known.items() if single.count(role) > 1]
-    left = {p.name: p.default for p in parameters if p.name not in known and p.default is not p.empty}
+    left = [p.name for p in parameters if p.name not in known and p.default is not p.empty]
     candidate.roles, candidate.left = known, tuple(left)
-    candidate.switches = {name: value for name, value in left.items() if isinstance(value, bool)}
     if twice:
         candidate.why = f"it takes {' and '.join(twice)}, which could be the same input"
     elif unknown:
@@ -181,61 +174,53 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
 
 
 class Fields(dict):
-    """A dictionary whose entries are also attributes."""
+    """A batch or settings, whose entries are also attributes, before a dictionary's own such as `values`."""
 
-    __getattr__ = dict.get
+    def __getattribute__(self, name: str):
+        return self[name] if name in self else super().__getattribute__(name)
 
 
-def fields_read(code, name: str) -> dict:
-    """{key or attribute that a function reads of its parameter `name`: the default that it gives, or EMPTY}."""
-    fields = {}
+def fields_of(p: inspect.Parameter, code) -> dict:
+    """{entry or attribute that a function reads of a batch or settings: its default, or EMPTY}; {} of an input."""
+    kind = type(p.default) if p.default is not EMPTY else code.__globals__.get(p.annotation, p.annotation)
+    is_dataclass, fields = dataclasses.is_dataclass(kind), {}
+    if not is_dataclass and (role_of(p.name) or p.default is not EMPTY):
+        return {}
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))):
         match node:
-            case ast.Call(ast.Attribute(ast.Name(owner), "get"), [ast.Constant(str(key)), *rest]) if owner == name:
+            case ast.Call(ast.Attribute(ast.Name(p.name), "get"), [ast.Constant(str(key)), *rest]):
                 fields[key] = rest[0].value if rest and isinstance(rest[0], ast.Constant) else None
-            case ast.Subscript(ast.Name(owner), ast.Constant(str(key))) if owner == name:
+            case ast.Subscript(ast.Name(p.name), ast.Constant(str(key))):
                 fields[key] = EMPTY
-            case ast.Attribute(ast.Name(owner), key) if owner == name and key != "get":
+            case ast.Attribute(ast.Name(p.name), key) if key != "get":
                 fields.setdefault(key, EMPTY)
+    if is_dataclass:
+        made = kind if p.default is EMPTY else p.default
+        return {key: getattr(made, key, EMPTY) for key in fields or inspect.signature(kind).parameters}
     return fields if any(map(role_of, fields)) else {}
 
 
-def parts_of(p: inspect.Parameter, code) -> tuple:
-    """(What makes a parameter of several inputs, {their names: defaults}); ({} if it is an input itself)."""
-    is_made = dataclasses.is_dataclass(type(p.default))
-    kind = type(p.default) if is_made else getattr(code, "__globals__", {}).get(p.annotation, p.annotation)
-    if not dataclasses.is_dataclass(kind):
-        return Fields, {} if role_of(p.name) or p.default is not EMPTY else fields_read(code, p.name)
-    read, parts = fields_read(code, p.name), {x: y.default for x, y in inspect.signature(kind).parameters.items()}
-    parts = {name: x for name, x in parts.items() if name in read or x is EMPTY or not read}
-    if not is_made:
-        return kind, parts
-    return functools.partial(dataclasses.replace, p.default), {name: getattr(p.default, name) for name in parts}
-
-
-def unfolded(function, code=None):
-    """A function that takes the fields of its settings and batches as parameters; `code`: where it reads them."""
-    code = inspect.unwrap(code or function)
+def unfolded(function, code):
+    """A function that takes the fields of its batches and settings as parameters; `code`: where it reads them."""
+    code = inspect.unwrap(code)
     try:
-        if isinstance(function, torch.jit.ScriptFunction):  # it has no signature
-            known = [(x.name, x.default_value if x.has_default_value() else EMPTY) for x in function.schema.arguments]
-            taken = [inspect.Parameter(name, KEYWORD, default=value) for name, value in known]
-        else:
-            taken = inspect.signature(function).parameters.values()
-        taken = [p for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        held = {p.name: parts_of(p, code) for p in taken}
-    except (OSError, TypeError, ValueError, SyntaxError):  # no signature or no source
+        taken = [p for p in inspect.signature(function).parameters.values() if p.kind not in SPREAD]
+        held = {p.name: fields_of(p, code) for p in taken}
+    except (OSError, TypeError, ValueError, SyntaxError, AttributeError):  # no signature or no source
         return function
+    defaults = {p.name: p.default for p in taken if not held[p.name]}
+    for fields in held.values():
+        defaults |= fields
 
     def called(**given):
-        for name, (make, fields) in held.items():
-            if fields:
-                given[name] = make(**{x: given.pop(x) for x in fields if x in given})
-        return function(**given)
+        batches = {
+            name: Fields({x: given.get(x, default) for x, default in fields.items()})
+            for name, fields in held.items()
+            if fields
+        }
+        return function(**batches, **{x: value for x, value in given.items() if x in held})
 
-    defaults = {p.name: p.default for p in taken if not held[p.name][1]}
-    defaults |= {name: value for _, fields in held.values() for name, value in fields.items()}
-    called.__signature__ = inspect.Signature([inspect.Parameter(n, KEYWORD, default=x) for n, x in defaults.items()])
+    called.__signature__ = inspect.Signature([inspect.Parameter(x, KEYWORD, default=y) for x, y in defaults.items()])
     return called
 
 
@@ -245,7 +230,7 @@ def callable_of(module, name: str):
     thing = getattr(module, owner, None)
     function = getattr(thing, method, None) if method else thing
     if not method or not inspect.isfunction(function) or isinstance(vars(thing).get(method), staticmethod):
-        return unfolded(function) if callable(function) else None
+        return unfolded(function, function) if callable(function) else None
     make, of_method = unfolded(thing, thing.__init__), unfolded(functools.partial(function, None), function)
     try:
         of_init, of_call = (inspect.signature(x).parameters for x in (make, of_method))
@@ -256,5 +241,6 @@ def callable_of(module, name: str):
         instance = make(**{x: given.pop(x) for x in of_init.keys() - of_call.keys() & {*given}})
         return unfolded(functools.partial(function, instance), function)(**given)
 
-    called.__signature__ = inspect.Signature([*{**of_init, **of_call}.values()])
+    parameters = [p.replace(kind=KEYWORD) for p in {**of_init, **of_call}.values() if p.kind not in SPREAD]
+    called.__signature__ = inspect.Signature(parameters)
     return called

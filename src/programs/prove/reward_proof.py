@@ -34,6 +34,7 @@ ESCAPE = (  # reaches `open` even if eval gets no builtins
     "._module.__builtins__['open']"
 )
 GOLD_NAMES = ("target", "answer", "final_answer", "solution", "gold", "label")  # in a ground truth that is a dictionary
+OURS = {"completions", "prompt", "completion"}  # one of which our trainers pass
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
@@ -114,36 +115,26 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     )
 
 
-def forms_of(names: set[str], takes_any: bool) -> dict[str, str]:
-    """{trainer: "" if it can call a reward with these parameters, else why not}; `takes_any`: with **kwargs."""
-    batch, sample = "completions" in names, bool({"prompt", "completion"} & names)
-    trl = "" if batch and takes_any else "no **kwargs, and TRL passes every column" if batch else "it scores no batch"
-    missing = {"solution_str", "ground_truth"} - names or (set() if takes_any else VERL_NAMES - names)
-    verl = f"it takes no {', '.join(sorted(missing))}" if missing else ""
-    return {"TRL": trl, "verl": verl, "ours": "" if batch or sample else "it takes no completion or completions"}
-
-
 def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, name, _ = spec_parts(spec)
     proof, function, rows = Proof("reward", spec), find_reward(spec)[0], read_rows(data)
     parameters = {} if isinstance(function, list) else inspect.signature(function).parameters
     names, takes_any = {*parameters}, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    forms = forms_of(names, takes_any) if parameters else {}
     with tempfile.TemporaryDirectory() as folder:
         tried, taken, read = spec, {*rows[0]}, data
-        if forms and forms["ours"] and {"solution_str", "ground_truth"} <= names:
+        if not names & OURS and {"solution_str", "ground_truth"} <= names:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
-        elif parameters and not takes_any:
+        elif names and not takes_any:
             taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
         if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
             read = str(Path(folder, "rows.jsonl"))
             rows = [with_ground_truth(row) for row in rows]
             Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
-        describe_forms(proof, forms, name)
+        describe_forms(proof, names, takes_any, name)
         try:
             report = preflight_of("reward", tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
@@ -152,10 +143,6 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             is_part = isinstance(truth, dict) and len(truth) > 1  # no answer by itself: a target, and numbers for it
             if is_unpaid(report, flags, is_part):
                 skip_gold(proof, report, is_part)
-            for unequal in [x["message"] for x in report["findings"] if x["check"] == "classes"]:
-                proof.is_open = True
-                why = f"{unequal.rpartition(': ')[0]}, by a weight or because a part never pays there"
-                proof.skip("Whether every kind of row is paid in full", why)
             describe_checks(proof, report, data)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
@@ -205,11 +192,17 @@ def skip_gold(proof: Proof, report: dict, is_part: bool) -> None:
     report["findings"] = [x for x in report["findings"] if x["check"] not in dropped]
 
 
-def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
-    """Say which trainers can call the reward; if none can, that is a finding."""
-    if not forms:
+def describe_forms(proof: Proof, names: set[str], takes_any: bool, name: str) -> None:
+    """Say which trainers can call a reward with these parameters; if none can, that is a finding."""
+    if not names:
         proof.skip("The form", f"{name} is a list, or has no parameters that can be read")
         return
+    batch = "completions" in names
+    trl = "" if batch and takes_any else "no **kwargs, and TRL passes every column" if batch else "it scores no batch"
+    missing = {"solution_str", "ground_truth"} - names or (set() if takes_any else VERL_NAMES - names)
+    verl = f"it takes no {', '.join(sorted(missing))}" if missing else ""
+    ours = "" if names & OURS else "it takes no completion or completions"
+    forms = {"TRL": trl, "verl": verl, "ours": ours}
     proof.figures["forms"] = {trainer: not why for trainer, why in forms.items()}
     words = [f"{trainer} {'can' if not why else f'cannot ({why})'}" for trainer, why in forms.items()]
     proof.say(f"Which trainers can call {name}, by its parameters: {'; '.join(words)}.")
@@ -222,14 +215,11 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
     paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
-    proof.figures |= {
-        "gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean", "none", "weighted_by")}
-    }
+    proof.figures |= {"gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean", "none")}}
     proof.figures |= {"nonsense_worst_share": paid, "contract": contract, "probes": report["probes"]}
     most = f"{max(paid.values()):.0%} of gold's score" if paid else "nothing that could be compared"
     count = sum(probes[name]["completions"] for name in paid)
-    more = f", by the weight that {' and '.join(gold['weighted_by'])} gives a row" if gold["weighted_by"] else ""
-    more += f"; {gold['none']:.1%} got None and do not count" if gold["none"] else ""
+    more = f"; {gold['none']:.1%} got None and do not count" if gold["none"] else ""
     if not proof.is_open:
         proof.say(
             f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks"

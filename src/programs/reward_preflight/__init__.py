@@ -11,8 +11,7 @@ A reward is FILE.py:function[*weight], or a function or preset of the library; s
 as in the trainers. It is called in a separate process, with a time limit per call, on
 
     gold       the reference completion of each row, in the format that scores best. Full marks are expected: 95 % of
-               the highest documented score (1 if a function documents no range; where a column weights rows, the
-               highest score of the same weight)
+               the highest documented score, else of gold's best, at least 1
     probes     completions that must not be paid: empty, cut before the answer, the prompt, lists of answers, keywords,
                …; share = (score - floor) / (gold of the row - floor), floor = 0, or the lowest score if gold is <= 0
     contract   the same batch twice, reversed and one by one; gold in another order in a new process; rows without a
@@ -23,13 +22,12 @@ the right form may be paid; with `judge`, gold needs no full marks and scores ma
 per token of --max_new_tokens, the run's limit; without it, at 40,000.
 
 For `--environment FILE.py:Class`, scripted policies play in a separate process. Gold should get full marks (95 % of 1).
-The others must be paid less: silence, nonsense, broken_calls, unknown_tools, wrong_arguments, endless, echo (the last
-words of the environment; without tools), injection (control tokens, orders, code, 10 MB, as answers and arguments).
+The others must be paid less: silence, nonsense, bad_calls, endless, echo (the last words of the environment; without
+tools), injection (control tokens, orders, code, 10 MB, as answers and arguments).
 Gold is the first available of: the column `gold` with the answers of each turn (a text, a call {"name", "arguments"} or
 several); a tool whose required arguments are columns with the answer; the reference completion in the format that is
 paid best. Each conversation is played alone; some are played again side by side, and with an object that served
-another one. If a result changes, new processes play the conversation, to tell chance from shared state. An exception in
-reset, reply or get_reward is reported with file, line and row.
+another one: no result may change. An exception in reset, reply or get_reward is reported with file, line and row.
 
 `--model M` samples completions from a model, as the run will (16 for each of 32 prompts). It reports how often they
 pass (full marks, 1, from the first reward), the prompts by pass rate, and the share of groups of --group_size with both

@@ -4,8 +4,8 @@ import math
 import re
 import statistics
 
-from programs.reward_preflight.environment_process import PLAY, environment_process, play_in
-from programs.reward_preflight.policies import ECHOED, POLICIES, gold_scripts, shared_scripts
+from programs.reward_preflight.environment_process import PLAY, play_in
+from programs.reward_preflight.policies import ECHOED, POLICIES, WITH_TOOLS, WITHOUT_TOOLS, gold_scripts
 from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, TRIAL_ROWS
 from programs.reward_preflight.reward_process import OwnProcess
 from programs.reward_preflight.scoring import KINDS, PAYING_ROWS, Checks, Graded, Grader, ranked
@@ -13,19 +13,14 @@ from programs.reward_preflight.scoring import KINDS, PAYING_ROWS, Checks, Graded
 POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
 AGAIN_ROWS = 4  # conversations of each policy that are played again, alone and all at once
 OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # must be the same when played again
-CAUSES = {
-    "shared_state": "something outlives a conversation, such as a class attribute or a module variable",
-    "not_deterministic": "it depends on chance, time or the outside world",
-}
+CAUSE = "something outlives a conversation, such as a class attribute, or the environment depends on chance or time"
 ENVIRONMENT_ADVICE = {
     "fault": "accept whatever a model may say: bound its length, catch exceptions, return a finite number",
     "hung": "bound the work of reset, reply and get_reward; --timeout_s allows more time",
     "died": "never run a model's code in this process: use another one, as sandbox.py does",
     "hung_tool": "set a limit inside the tool; --tool_timeout allows more time",
     "reset": "set every attribute in reset: TRL reuses objects",
-    "goes_on": "unless the turn limit is meant to end it, return None from reply once the task is done",
-    "shared_state": "create all state in reset, on self; share only what is never written",
-    "not_deterministic": "draw no random values in the environment: take them from a column of the row",
+    "not_repeatable": "create all state in reset, on self; take random values from a column of the row",
 }
 
 
@@ -36,7 +31,7 @@ class EnvironmentPreflight(Checks):
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
         super().__init__(args, rows, environment=args.environment)
-        self.process, self.kinds, self.causes = process, process.about, {}
+        self.process, self.kinds = process, process.about
         self.grader = Grader(process, {PLAY: 1.0}, self.jobs, self.problem)
 
     def run(self) -> dict:
@@ -44,8 +39,13 @@ class EnvironmentPreflight(Checks):
         golds, step = self.gold(), max(1, len(self.rows) // POLICY_ROWS)
         rows, kinds = self.rows[::step][:POLICY_ROWS], self.kinds[::step][:POLICY_ROWS]
         plays_of = {"gold": golds} if golds else {}
-        for name in POLICIES:
-            plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
+        for name, (_, policy) in POLICIES.items():
+            pairs = []
+            for i, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
+                fits = name not in (WITHOUT_TOOLS if kind["tools"] else WITH_TOOLS)
+                scripts = policy(row, kind, self.args) if fits else []
+                pairs += [(row, script) for script in (scripts[i :: len(rows)] if name == "injection" else scripts)]
+            plays_of[name] = self.played(name, pairs)
         few = [
             play for name, plays in plays_of.items() if name not in ("echo", "injection") for play in plays[:AGAIN_ROWS]
         ]
@@ -105,9 +105,6 @@ class EnvironmentPreflight(Checks):
             outcome = play.outcome
             reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
             low.append((f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}", play))
-        over = [x for x in ended if x.outcome["ended_by"] == "turns" and x.outcome["turns"] > len(x.text)]
-        if ended and over == ended and not low:
-            self.find("goes_on", f"gold has full marks, and goes on to turn {over[0].outcome['turns']}", over[0], False)
         self.judge_gold("conversations", full < MIN_RECALL, [play.outcome["return"] for play in ended], low)
         return golds
 
@@ -128,11 +125,16 @@ class EnvironmentPreflight(Checks):
         reply = play_in(self.process, self.jobs(plays)) if plays else {"outcomes": []}
         if "outcomes" not in reply:
             lost = next(reply[kind] for kind in KINDS if kind in reply)
-            self.name_cause(plays[0], f"is lost beside others: {lost}", True)
+            self.find("not_repeatable", f"a conversation is lost beside others: {lost}", plays[0])
         for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
-            self.compare(play, outcome)
+            if names := differs(play.outcome, outcome):
+                changes = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
+                text = f"a conversation changes when it is played again beside others: {changes}; {CAUSE}"
+                self.find("not_repeatable", text, play)
+            elif outcome["said"] != play.outcome["said"]:
+                self.find("not_repeatable", f"other messages when played again beside others; {CAUSE}", play, False)
         by_kind = {}
-        for play in [] if self.causes else plays:
+        for play in [] if self.counts["not_repeatable"] else plays:
             by_kind.setdefault(self.kinds[self.rows.index(play.row)]["name"], []).append(play)
         for group in by_kind.values():
             first = max(group, key=lambda play: play.outcome["return"])  # the best, then the worst: leftovers show
@@ -142,26 +144,6 @@ class EnvironmentPreflight(Checks):
             if names:
                 text = f"an object's second conversation differs from its first ({', '.join(names)})"
                 self.find("reset", text, last, False)
-
-    def compare(self, play: Graded, outcome: dict) -> None:
-        """Add a failure if a conversation ends differently when played again, a warning if only its texts differ."""
-        if names := differs(play.outcome, outcome):
-            changes = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
-            self.name_cause(play, f"changes beside others: {changes}", True)
-        elif outcome["said"] != play.outcome["said"]:
-            self.name_cause(play, "has other messages beside others", False)
-
-    def name_cause(self, play: Graded, message: str, failed: bool) -> None:
-        """Add a finding that says whether the cause is chance or what another conversation left behind."""
-        if failed not in self.causes:  # the first such conversation is played alone in two new processes
-            alone = []
-            for _ in range(2):
-                with environment_process(self.args, self.rows) as fresh:
-                    alone += play_in(fresh, self.jobs([play])).get("outcomes", [])
-            same = len(alone) == 2 and not differs(*alone) and alone[0]["said"] == alone[1]["said"]
-            self.causes[failed] = "shared_state" if same else "not_deterministic"
-        cause = self.causes[failed]
-        self.find(cause, f"a conversation {message}; {CAUSES[cause]}", play, failed)
 
     # ---- what is paid
 

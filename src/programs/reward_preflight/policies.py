@@ -13,7 +13,7 @@ from programs.reward_preflight.rows_and_gold import answer_columns, gold_variant
 
 POLICIES = {}  # name -> (share of gold's return it may get, function)
 policy = functools.partial(listed, POLICIES)  # decorates `policy(row, kind, args) -> scripts`
-WITH_TOOLS = ("broken_calls", "unknown_tools", "wrong_arguments")
+WITH_TOOLS = ("bad_calls",)
 WITHOUT_TOOLS = ("echo", "listing")  # a tool, such as a search, may return the answer
 ECHOED = 0.9  # share of rows in which copying may be paid, as it sometimes hits the right one of several options
 HUGE = 10_000_000  # characters of the longest argument where the run sets no limit
@@ -48,27 +48,15 @@ def nonsense(row: dict, kind: dict, args) -> list[list[str]]:
 
 
 @policy(0.25)
-def broken_calls(row: dict, kind: dict, args) -> list[list[str]]:
-    """Calls that cannot be read: cut off, no JSON, no object."""
-    name = kind["tools"][0]["function"]["name"]
-    start = f'{{"name": "{name}", "arguments": '
-    bodies = (start + "{", f"{name}()", f'["{name}"]', start + "1}")
-    return [[f"<tool_call>\n{body}\n</tool_call>" for body in bodies]]
-
-
-@policy(0.25)
-def unknown_tools(row: dict, kind: dict, args) -> list[list[str]]:
-    """Calls of tools that are not there, of the environment's own methods too."""
-    names = ("no_such_tool", "get_reward", "__init__")
-    return [[call_text("reset", row["columns"]), *(call_text(name, {}) for name in names)]]
-
-
-@policy(0.25)
-def wrong_arguments(row: dict, kind: dict, args) -> list[list[str]]:
-    """Each tool with arguments of other types, without any, and with one too many."""
+def bad_calls(row: dict, kind: dict, args) -> list[list[str]]:
+    """Calls that cannot be read, of tools that are not there, with arguments of other types, none or one too many."""
     names = [tool["function"]["name"] for tool in kind["tools"]]
-    none, more = (["".join(call_text(name, given) for name in names)] for given in ({}, {"no_such_argument": 1}))
-    return [["".join(call_of(tool, OTHER_TYPES) for tool in kind["tools"]), *none, *more]]
+    start = f'{{"name": "{names[0]}", "arguments": '
+    bodies = (start + "{", f"{names[0]}()", f'["{names[0]}"]', start + "1}")
+    unread = [f"<tool_call>\n{body}\n</tool_call>" for body in bodies]
+    unknown = [call_text("reset", row["columns"]), *(call_text(x, {}) for x in ("no_such_tool", "get_reward"))]
+    none, more = ("".join(call_text(x, given) for x in names) for given in ({}, {"no_such_argument": 1}))
+    return [unread, unknown, ["".join(call_of(tool, OTHER_TYPES) for tool in kind["tools"]), none, more]]
 
 
 @policy(0.5)
@@ -116,16 +104,6 @@ def injection(row: dict, kind: dict, args) -> list[list[str]]:
     values = [{**SOME_VALUES, "string": text} for text in (*texts, "\ud800")]  # no tokenizer decodes to a surrogate
     answers = ["".join(call_of(tool, given) for tool in kind["tools"]) for given in values]
     return [answers[start : start + args.max_turns] for start in range(0, len(answers), args.max_turns)]
-
-
-def shared_scripts(rows: list[dict], kinds: list[dict], name: str, args) -> list[tuple[dict, list[str]]]:
-    """(Row, script) pairs of a policy: each row plays all scripts, but injection's are divided among the rows."""
-    pairs = []
-    for i, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
-        fits = name not in (WITHOUT_TOOLS if kind["tools"] else WITH_TOOLS)
-        scripts = POLICIES[name][1](row, kind, args) if fits else []
-        pairs += [(row, script) for script in (scripts[i :: len(rows)] if name == "injection" else scripts)]
-    return pairs
 
 
 def answer_text(value, where: str) -> str:

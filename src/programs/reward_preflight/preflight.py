@@ -11,7 +11,7 @@ from parts.rewards.user_code import reward_arguments
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
-from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, as_batch, excerpt, ranked
+from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, as_batch, ranked
 
 FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a part may shape the length
 MIN_RECALL = 0.95  # share of gold that must have full marks
@@ -35,12 +35,11 @@ ADVICE = {
     "signature": "add **kwargs",
     "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
     "latency": "bound the work per completion, or make it async",
-    "classes": "--full_score, if all rows can reach it",
     "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
     "chat": "--chat here and in the run, or chat messages; a base model needs neither",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none", "classes", "long_gold", "chat"}  # findings that never fail
+WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
 
 class Preflight(Checks):
@@ -51,8 +50,7 @@ class Preflight(Checks):
         self.functions = process.about
         weights = {function["name"]: function["weight"] for function in self.functions}
         self.grader = Grader(process, weights, as_batch, lambda k, name, text, g: self.find(k, f"{name} {text}", g))
-        self.best = {}  # {function: the highest score of gold, at least 1}
-        self.weighted = {}  # {function: its `weight_column`}
+        self.best = {}  # {function: its `best_score`}
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
 
@@ -68,8 +66,9 @@ class Preflight(Checks):
         super().find(check, message, graded, failed and not varies and check not in WARNINGS, advice)
 
     def evidence(self, graded: Graded) -> dict:
+        text = graded.text if len(graded.text) <= 100 else graded.text[:100] + "…"
         score = self.grader.total(graded)
-        return {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
+        return {"row": graded.row["number"], "completion": repr(text)[1:-1], "score": score}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -98,25 +97,17 @@ class Preflight(Checks):
     # ---- gold
 
     def full(self, graded: Graded) -> float:
-        """The highest total score that a completion can get from the functions that apply to it.
-
-        A function counts with its documented range, else with gold's best score, at least 1.
-        """
+        """The total of full marks from functions that apply: of each the highest documented score, else its `best`."""
         if self.args.full_score is not None:
             return self.args.full_score
         tops = 0.0
         for function in self.functions:
             name, (low, high) = function["name"], bounds(function["range"])
-            ends = (low or 0.0, self.own_best(name, graded.row) if high is None else high)
+            ends = (low or 0.0, self.best.get(name, 1.0) if high is None else high)
             applies = graded.parts.get(name) is not None or name in graded.problems
             # scores that compare a group's completions are left out: a single completion cannot reach them
             tops += max(function["weight"] * end for end in ends) if applies and name not in self.whole else 0.0
         return tops
-
-    def own_best(self, name: str, row: dict) -> float:
-        """The highest score of gold, 1 at least, among rows of the same weight or class."""
-        column, scores, _ = self.weighted.get(name, ("", {}, False))
-        return scores.get(str(row["columns"].get(column)), self.best.get(name, 1.0))
 
     def is_full(self, graded: Graded) -> bool:
         total, full = self.grader.total(graded), self.full(graded)
@@ -142,12 +133,21 @@ class Preflight(Checks):
         for row, variants in pairs:
             row["gold"] = next(variants[name] for name in order if name in variants)
         results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
-        self.note_best(results)
-        self.weighted = {name: column for name in self.best if (column := weight_column(results, name, self.args))}
+        self.best = {function["name"]: self.best_score(results, function["name"]) for function in self.functions}
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
         self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
-        self.report["gold"]["weighted_by"] = sorted({column for column, _, weighs in self.weighted.values() if weighs})
         return results
+
+    def best_score(self, golds: list[Graded], name: str) -> float:
+        """Gold's highest score, at least 1; its lowest if a column with few values, such as a weight, explains all."""
+        paid = [(g.row["columns"], part) for g in golds if (part := g.parts.get(name) or 0.0) >= 1]
+        scores = [part for _, part in paid] or [1.0]
+        columns = {x for columns, _ in paid for x in columns} - {*SOLUTIONS, *answer_columns(self.args)}
+        for column in columns - {self.args.gold_column}:
+            pairs = {(str(columns.get(column)), round(part, 9)) for columns, part in paid}
+            if len(pairs) == len({value for value, _ in pairs}) <= len(paid) / 2:
+                return min(scores)
+        return max(scores)
 
     def trial(self, pairs: list[tuple]) -> list[Graded]:
         """Score gold in one variant on the first rows, in a batch with the next rows' gold as wrong answers."""
@@ -157,16 +157,10 @@ class Preflight(Checks):
         results, others = results[: len(few)], map(self.grader.total, results[len(few) :])
         scores = zip(map(self.grader.total, results), others, strict=True)
         self.upside_down |= all(None not in pair and pair[0] < pair[1] for pair in scores)
-        self.note_best(results)
         return results
 
-    def note_best(self, results: list[Graded]) -> None:
-        """Keep each function's highest score, at least 1."""
-        for name, value in ((name, value) for graded in results for name, value in graded.parts.items()):
-            self.best[name] = max(self.best.get(name, 1.0), value or 0.0)
-
     def look_at_gold(self, results: list[Graded]) -> None:
-        """Add findings about gold: recall, None, weights of rows, texts longer than the run's limit."""
+        """Add findings about gold: recall, None, texts longer than the run's limit."""
         gold, scores = self.report["gold"], [(graded, self.grader.total(graded)) for graded in results]
         low = []
         for graded in [g for g, score in scores if score is not None and not self.is_full(g)]:
@@ -179,11 +173,6 @@ class Preflight(Checks):
         if 0 < gold["none"] < 1:
             message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
             self.find("none", message, advice="leave out rows whose reference cannot be used")
-        for name, (column, scores, weighs) in self.weighted.items():
-            if not weighs:
-                (low, least), *_, (high, most) = sorted(scores.items(), key=lambda pair: pair[1])
-                gets = f"gold of {column}={low} gets {least:g}, of {column}={high} {most:g}"
-                self.find("classes", f"{name}: {gets}: a weight, or a part that never pays there?")
         limit = self.args.limit_characters
         longer = [graded for graded in results if limit and len(graded.text) > limit]
         if longer:
@@ -240,8 +229,10 @@ class Preflight(Checks):
 
         An empty completion precedes each text, as it must not get what an earlier one left behind.
         """
-        mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
-        pairs = [(g.row, text) for g, mixed_text in zip(golds, mixed, strict=False) for text in ("", mixed_text)]
+        pairs = []
+        for i, g in enumerate(golds[:PROBE_ROWS]):  # every second text is wrong
+            wrong = in_place(g.row, g.row["wrong"][0]) if g.row["wrong"] else g.row["other_gold"]
+            pairs += [(g.row, ""), (g.row, g.text if i % 2 else wrong)]
         graded, held = [], []  # bytes after each batch
         for order in (pairs, pairs, pairs[::-1]):
             graded.append(self.grader.grade(order))
@@ -320,38 +311,3 @@ class Preflight(Checks):
             if seconds and line["p99_ms"] > 1e3 * SLOW_S:
                 self.find("latency", f"{name} takes {line['p99_ms'] / 1e3:.1f} s a completion (p99)")
         self.report["functions"] = lines
-
-
-def wrong_text(row: dict) -> str:
-    """A completion that should score low: a wrong answer in gold's form, or another row's gold."""
-    return in_place(row, row["wrong"][0]) if row["wrong"] else row["other_gold"]
-
-
-def weight_column(golds: list[Graded], name: str, args) -> tuple[str, dict[str, float], bool] | None:
-    """(Column whose values explain gold's different scores, {value: gold's score}, whether it is a weight), or None.
-
-    Such a column has few values, with one score each. It is a weight if its values are numbers to which scores are
-    proportional. The answer's own columns do not count: a reward may return the answer itself.
-    """
-    paid = [(g.row, part) for g in golds if (part := g.parts.get(name) or 0.0) >= 1]
-    if len({part for _, part in paid}) < 2:
-        return None
-    references, candidates = {*SOLUTIONS, *answer_columns(args), args.gold_column}, []
-    for column in paid[0][0]["columns"].keys() - references:
-        values, scores = [row["columns"].get(column) for row, _ in paid], {}
-        for value, (_, part) in zip(values, paid, strict=True):
-            scores.setdefault(str(value), set()).add(round(part, 9))
-        is_one_each = all(len(x) == 1 for x in scores.values()) and len(scores) <= len(paid) / 2
-        if is_one_each and not all(is_number(row["answer"], x) for x, (row, _) in zip(values, paid, strict=True)):
-            numbers = all(isinstance(x, int | float) and x > 0 for x in values)
-            ratios = {round(part / x, 6) for x, (_, part) in zip(values, paid, strict=True)} if numbers else ()
-            candidates.append((column, {value: max(scores[value]) for value in scores}, len(ratios) == 1))
-    return min(candidates, key=lambda x: (not x[2], len(x[1]), x[0]), default=None)
-
-
-def is_number(text: str | None, value) -> bool:
-    """Whether an answer's text is the number `value`."""
-    try:
-        return float(str(text).replace(",", "")) == float(value)
-    except (TypeError, ValueError):
-        return False

@@ -7,7 +7,6 @@ import random
 import re
 
 from parts.rewards.user_code import user_text
-from programs.reward_preflight.rows_and_gold import is_code
 
 LONGEST = 40_000  # characters of a probe where the run sets no limit
 
@@ -104,7 +103,7 @@ PROFILES = {  # share of gold's score that a probe may get, where a profile diff
     "answer": {},
     "format": {
         **dict.fromkeys(("prompt_echo", "answer_listing", "keyword_stuffing", "wrong_answer", "very_long"), 1.0),
-        **{"code_tricks": 1.0, "truncated": 0.5},
+        "truncated": 0.5,
     },
     "judge": {"truncated": 0.75, "wrong_answer": 0.75, "answer_listing": 0.5, "keyword_stuffing": 0.5},
 }
@@ -140,23 +139,6 @@ def very_long(row: dict) -> list[str]:
     digits = max(1, size - len(in_place(row, ""))) if row["limit"] else size
     brackets = "(" * (size // 2) + ")" * (size // 2)
     return ["a " * (size // 2), brackets, in_place(row, "9" * digits), "\\frac{" * (size // 6)]
-
-
-@probe(0.25)
-def code_tricks(row: dict) -> list[str]:
-    """Code that exits, prints success, equals everything or redefines what tests use."""
-    if not is_code(row):
-        return []
-    entry = row["columns"].get("entry_point") or (re.findall(r"def (\w+)", row["gold"]) or ["solution"])[-1]
-    equal = "class Equal:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\n\n"
-    programs = [
-        "import sys\nsys.exit(0)",
-        f"import os\n\ndef {entry}(*args, **kwargs):\n    os._exit(0)",
-        "print('OK')\nprint('All tests passed')",
-        f"{equal}def {entry}(*args, **kwargs):\n    return Equal()",
-        f"import builtins\nbuiltins.all = builtins.any = lambda *a: True\n\ndef {entry}(*args):\n    return None",
-    ]
-    return [f"```python\n{code}\n```" if "```" in row["gold"] else code for code in programs]
 
 
 def number_of(text: str) -> float | None:

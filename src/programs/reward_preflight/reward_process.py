@@ -48,14 +48,6 @@ def describe(name: str, function, weight: float) -> dict:
     return about | {"takes_any": isinstance(function, PerSample) or variadic}
 
 
-def as_scores(result, count: int) -> dict:
-    """A reward's result as {"values": floats and None, "bad": {index: what is neither}}, or {"malformed": why}."""
-    scores, bad, problem = read_scores(result, count)
-    if problem:
-        return {"malformed": f"returned {problem} for {count} completion{'s' if count != 1 else ''}"}
-    return {"values": scores, "bad": {i: f"returned {value!r}"[:200] for i, value in bad.items()}}
-
-
 def own_frame(frames: list[tuple], files: list[str]) -> str:
     """The first frame (file, line, function) in one of the user's files, else the first of all, as text."""
     paths = {Path(file).resolve() for file in files}
@@ -71,13 +63,17 @@ def raised_at(error: BaseException) -> list[tuple]:
 def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -> dict:
     """Call a function with the arguments that it takes; returns scores or failure, seconds, and `changed` inputs."""
     parameters = inspect.signature(function).parameters
-    before, reply = pickle.dumps(arguments), {}
+    before, count, reply = pickle.dumps(arguments), len(arguments["completions"]), {}
     given = arguments | {name: value for name, value in TRL_EXTRAS.items() if name in parameters}
     started = time.perf_counter()
     try:
         result = scored_batch(function, given, limits)
         reply["seconds"] = time.perf_counter() - started
-        reply |= as_scores(result, len(arguments["completions"]))
+        scores, bad, problem = read_scores(result, count)
+        reply |= {"values": scores, "bad": {i: f"returned {value!r}"[:200] for i, value in bad.items()}}
+        if problem:
+            of_what = f"completion{'s' if count != 1 else ''}"
+            reply = {"seconds": reply["seconds"], "malformed": f"returned {problem} for {count} {of_what}"}
     except BaseException as caught:  # SystemExit ends a training run too
         error = caught.__cause__ if isinstance(caught, CallFailed) else caught
         reply |= {"seconds": time.perf_counter() - started, "where": own_frame(raised_at(error), files)}

@@ -113,11 +113,6 @@ def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
     return sorted(names, key=lambda name: [-figure for figure in merit(results[name])] if results else [])
 
 
-def excerpt(text: str) -> str:
-    """The first 100 characters of a text, escaped to one line."""
-    return repr(text if len(text) <= 100 else text[:100] + "…")[1:-1]
-
-
 @dataclass
 class Graded:
     """A completion, or a script of answers, with its scores by function; `problems` says why a score is missing."""

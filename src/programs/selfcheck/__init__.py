@@ -5,7 +5,7 @@
 #   "torch>=2.6", "transformers>=5.5,<6", "numpy", "pyyaml", "tqdm", "matplotlib", "pyarrow", "datasets", "peft",
 # ]
 # ///
-"""Check a trainer on your own model, tokenizer, data and reward, in seconds, before a long run.
+"""Check a trainer on your own model, tokenizer and data, in seconds, before a long run.
 
 TRAINER.py is a page of templates/, scripts/ppo_train.py, scripts/on_policy_distillation.py, a copy, or any trainer in
 plain PyTorch with the functions that `--contract` lists. If yours lacks some, put a copy of templates/grpo.py beside it
@@ -31,9 +31,9 @@ Policy and critic get a little noise in memory, because on the untouched model m
 Nothing is trained or written. The model runs about a hundred times: for a large one, use a small one of its family.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), tool calls, a trainer's `train`, a page's `rollout` without an environment, loss scaling in
-fp16. Batch, prompts and completions are cut to a few short ones; all other settings are yours. The embedded model, data
-and reward stand in for those that you leave out.
+(checkpoints, schedules), the reward (reward_preflight.py does), tool calls, a trainer's `train`, a page's `rollout`
+without an environment, loss scaling in fp16. Batch, prompts and completions are cut to a few short ones; all other
+settings are yours. The embedded model and data stand in for those that you leave out.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\

@@ -3,12 +3,11 @@
 import dataclasses
 import inspect
 import itertools
-import math
 import random
 import re
 from pathlib import Path
 
-from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS, specs_for
+from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS
 from parts.foundation.dialect import in_own_words
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, say
@@ -19,9 +18,9 @@ from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, 
 
 CONTRACT = file_text("contract.txt")
 ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
-PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
-PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
-SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
+PAGE_NEEDS, SCRIPT_NEEDS = re.split(r"\nA script: .*\n", CONTRACT)
+PAGE = ENTRY.findall(PAGE_NEEDS)  # (name, "no " or "", field of Config or "")
+SCRIPT = [(name, "", "") for name in SCRIPT_NEEDS.split()]
 INSTEAD = {"response_logits": "token_logprobs"}  # {name: another that will do}
 DRAWN = 8 * SAMPLED  # rows of which some of the shorter half are taken
 FIELDS = ("model", "data", "temperature", "max_new_tokens", "micro_batch")  # of a page's Config
@@ -57,15 +56,11 @@ class OnePage(Trainer):
 
     def missing(self) -> list[str]:
         fields = self.fields
-        asked = {
-            **dict.fromkeys(FIELDS, True),
-            "reward": "environment" not in fields,
-            "vf_coef": "gae_lambda" in fields,
-        }
-        names = [f"Config.{name}" for name, needed in asked.items() if fields and needed and name not in fields]
+        asked = (*FIELDS, "vf_coef") if "gae_lambda" in fields else FIELDS
+        names = [f"Config.{name}" for name in asked if fields and name not in fields]
         return lacking(self.module, PAGE, fields) + names
 
-    def parse(self, flags: list[str]) -> list[str]:
+    def parse(self, flags: list[str]) -> None:
         """Read the settings; required ones that are not given get the embedded model, data, reward or environment."""
         words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
         given = dict(itertools.pairwise([*words, ""]))
@@ -76,22 +71,16 @@ class OnePage(Trainer):
         if {"-h", "--help"} & {*flags}:
             required = []
         for name in [x for x in required if f"--{x}" not in given]:
-            if name == "reward":
-                specs_for(given.get("--data", EMBEDDED_DATA), [])
             value = embedded.get(name, "")
             exists = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
             need(exists, f"got no --{name}; expected the flags of a run; try --{name}")
             flags = [*flags, f"--{name}", value]
-        if hasattr(self.module, "parse_config"):
-            self.config = self.module.parse_config(flags)
-            return []
         try:
             flags = in_own_words(flags, list(self.fields))
             self.config = transformers.HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
         except ValueError as error:  # unknown flags
             got = f"got {str(error).partition(': ')[2]}"
             raise UserError(f"{got}; expected flags of the trainer; try its --help") from error
-        return []
 
     def known(self, **settings) -> dict:
         """The settings that are fields of the page's Config."""
@@ -102,10 +91,6 @@ class OnePage(Trainer):
         small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
         small |= {"group_size": 2, "prompts": PROBES // 2}
         config = dataclasses.replace(self.config, **self.known(**small, epochs=2, minibatches=1))
-        if self.plays:
-            self.environment = self.module.load_environment(config.environment)
-        elif config.reward:
-            self.reward = self.module.load_reward(config.reward)
         kl_coef = getattr(config, "kl_coef", 0)
         kl = self.known(kl_coef=kl_coef or 0.05)
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
@@ -124,12 +109,6 @@ class OnePage(Trainer):
         self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in shorter_rows(drawn)]
         self.config = dataclasses.replace(config, **self.known(batch_size=PROBES))
 
-    def scores(self, samples: list[dict]):
-        if not self.plays:
-            return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
-        batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
-        return [None if math.isnan(x) else x for x in batch["scores"].tolist()], {}  # NaN: not applicable
-
     def play(self, record: Record, rows: list[dict]):
         limits = self.known(max_turns=TURNS, max_tokens=2**20, max_new_tokens=ANSWER_TOKENS)
         config, generate = dataclasses.replace(self.config, **limits), self.module.generate
@@ -146,9 +125,9 @@ class OnePage(Trainer):
             self.module.generate = generate
         return batch, batch["scores"].tolist()
 
-    def generated(self, prompts: list[list[int]], greedy: bool = False):
+    def generated(self, prompts: list[list[int]]):
         torch.manual_seed(0)
-        batch, samples = self.module.generate(self.config, self.models, prompts, greedy=greedy), []
+        batch, samples = self.module.generate(self.config, self.models, prompts), []
         columns = (batch[name].cpu() for name in ("input_ids", "attention_mask", "rollout_logprobs"))
         for prompt, ids, real, logprobs in zip(prompts, *columns, strict=True):
             ids, logprobs = (x[real.bool()].tolist() for x in (ids, logprobs))
@@ -224,9 +203,8 @@ class ScriptsTrainer(Trainer):
     def missing(self) -> list[str]:
         return lacking(self.module, SCRIPT)
 
-    def parse(self, flags: list[str]) -> list[str]:
+    def parse(self, flags: list[str]) -> None:
         self.config = self.module.parse_config(flags)
-        return lacking(self.module, SCRIPT_TALKS) if self.plays else []
 
     @property
     def user_errors(self) -> tuple:
@@ -244,10 +222,6 @@ class ScriptsTrainer(Trainer):
         self.precision = config.precision
         tokenizer = trainer.load_tokenizer(config)
         rows, held_out = trainer.load_splits(config, tokenizer)
-        if self.plays:
-            environments, self.reward = trainer.load_with_reward(config, tokenizer)
-        else:
-            self.reward = trainer.load_reward(config)
         small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
         small["rollout_batch_size"] = 0
         small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
@@ -256,39 +230,16 @@ class ScriptsTrainer(Trainer):
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
-        if self.plays:
-            models = self.with_reference
-            self.setup = trainer.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
-            rows = trainer.playable_rows(config, self.setup, rows, config.data)
-        else:
-            trainer.check_context(config, self.with_reference, rows + held_out)
+        trainer.check_context(config, self.with_reference, rows + held_out)
         self.settle_models(config.kl_coef)
         engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
         self.engine = getattr(trainer, engine)(few, self.models)
         self.rows = shorter_rows(trainer.batch_rows(rows, few, 0, DRAWN))
         self.config = dataclasses.replace(few, batch_size=PROBES)
 
-    def tools_of(self, row: dict) -> list:
-        return self.setup.environments.kind_of(row["columns"]).tools if self.plays else []
-
-    def noise(self, rows: int, width: int):
-        """Uniform random numbers for the sampler, [rows, width]."""
-        return np.random.default_rng(0).random((rows, width))
-
-    def scores(self, samples: list[dict]):
-        if not self.plays:
-            texts, ids = ([sample[key] for sample in samples] for key in ("completion", "response_ids"))
-            return self.reward(self.rows, texts, ids)
-        noise = self.noise(len(self.rows), self.config.max_turns * self.config.max_new_tokens)
-        given = (self.setup, self.config, self.models, self.engine, self.reward, self.rows, noise, {})
-        played = self.module.converse(*given)
-        names = played[0]["rewards"]
-        return [s["score"] for s in played], {name: [s["rewards"][name] for s in played] for name in names}
-
-    def generated(self, prompts: list[list[int]], greedy: bool = False):
-        engine = self.module.HFEngine(self.config, self.models) if greedy else self.engine
-        noise = None if greedy else self.noise(len(prompts), self.config.max_new_tokens)
-        pairs = zip(prompts, engine.generate(prompts, noise), strict=True)
+    def generated(self, prompts: list[list[int]]):
+        noise = np.random.default_rng(0).random((len(prompts), self.config.max_new_tokens))
+        pairs = zip(prompts, self.engine.generate(prompts, noise), strict=True)
         samples = [self.sample(prompt, *output) for prompt, output in pairs]
         return samples, self.collate(samples)
 

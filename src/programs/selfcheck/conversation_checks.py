@@ -178,18 +178,18 @@ def broken_turn(s: Trainer, row: Row) -> str:
     decode, turns = s.models.tokenizer.decode, row.turns
     if not turns:
         return "it has nothing of its conversation: the text that reset returns must follow the prompt"
-    for i, turn in enumerate(turns, 1):
+    places = [(f"the prompt of turn {i}", turn.prompt) for i, turn in enumerate(turns[1:], 2)] + [
+        ("the batch", row.ids)
+    ]
+    for turn, (place, follows) in zip(turns, places, strict=True):
         expected = turn.prompt + turn.ids
-        follows, place = (turns[i].prompt, f"the prompt of turn {i + 1}") if turns[i:] else (row.ids, "the batch")
-        if follows[: len(expected)] == expected:
-            continue
-        differing = (k for k, (a, b) in enumerate(zip(expected, follows, strict=False)) if a != b)
-        at = next(differing, len(follows))
-        where = f"of turn {i}" if at >= len(turn.prompt) else "before it"
-        one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
-        text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
-        same = decode(follows).startswith(decode(expected))
-        return text + "; the text is the same: it was encoded again" * same
+        if follows[: len(expected)] != expected:
+            pairs = enumerate(zip(expected, follows, strict=False))
+            at = next((k for k, (a, b) in pairs if a != b), len(follows))
+            one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
+            text = f"{place} departs from what was sampled: {one} {decode(one)!r} is {two} {decode(two)!r} there"
+            same = decode(follows).startswith(decode(expected))
+            return text + "; the text is the same: it was encoded again" * same
     return ""
 
 
@@ -212,28 +212,6 @@ def turn_ids(s: Trainer):
     return True, f"{text}; {ambiguous} of them differ if encoded again"
 
 
-def mask_faults(s: Trainer, row: Row) -> list[str]:
-    """What is wrong with a conversation's response_mask or rollout_logprobs."""
-    expected = [0] * len(row.ids)
-    for turn in row.turns:
-        expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
-    leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
-    lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
-    text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
-    counts = {
-        f"1 on {row.outside} pads": row.outside,
-        f"1 on {len(leaked)} tokens that were not sampled ({text!r})": leaked,
-        f"0 on {lost} tokens that were sampled": lost,
-    }
-    faults = [fault for fault, count in counts.items() if count]
-    given = [x for turn in row.turns for x in turn.logprobs]
-    kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
-    wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
-    if wrong and not faults:
-        return [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"]
-    return faults
-
-
 @turn_check
 def turn_mask(s: Trainer):
     """The mask is 1 on sampled tokens and on nothing else, and each of these tokens has its own log-prob.
@@ -241,12 +219,26 @@ def turn_mask(s: Trainer):
     Try: set response_mask to 1 on sampled tokens only, an answer's end token included, and to 0 on the prompt, on text
         of tools and environment, and on the template's tokens between answers; rollout_logprobs use the same places.
     """
-    _, rows = played(s)
+    (_, rows), faults = played(s), []
     if any(broken_turn(s, row) for row in rows):
         return None, "the sampled tokens cannot be found in the batch: see turn_ids"
-    by_row = [mask_faults(s, row) for row in rows]
-    if any(by_row):
-        faults = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
+    for i, row in enumerate(rows):
+        expected, logprobs = [0] * len(row.ids), [0.0] * len(row.ids)
+        for turn in row.turns:
+            places = slice(len(turn.prompt), len(turn.prompt) + len(turn.ids))
+            expected[places], logprobs[places] = [1] * len(turn.ids), turn.logprobs
+        leaked = [k for k, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
+        lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
+        wrong = sum(b and abs(x - y) > 1e-5 for x, y, b in zip(row.logprobs, logprobs, expected, strict=True))
+        text = s.models.tokenizer.decode([row.ids[k] for k in leaked[:40]])
+        counts = {
+            f"1 on {row.outside} pads": row.outside,
+            f"1 on {len(leaked)} tokens that were not sampled ({text!r})": leaked,
+            f"0 on {lost} tokens that were sampled": lost,
+            f"rollout_logprobs differ from the sampler's at {wrong} tokens": wrong,
+        }
+        faults += [f"conversation {i}: {fault}" for fault, count in counts.items() if count]
+    if faults:
         return False, "response_mask: " + "; ".join(faults)
     count = sum(sum(row.mask) for row in rows)
     return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"

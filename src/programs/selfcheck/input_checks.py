@@ -1,9 +1,7 @@
-"""Checks of inputs: tokens, template, reward."""
+"""Checks of inputs: tokens, template."""
 
 import json
-import math
 import re
-import statistics
 
 from programs.selfcheck.trainer import Trainer, check
 
@@ -85,29 +83,4 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
     return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
 
 
-@check(moved=False)
-def reward_answers(s: Trainer):
-    """The reward functions score samples of the untouched policy.
-
-    Try: fix the reward function named here: one finite number or None per completion.
-    """
-    if s.reward is None and not s.plays:
-        return None, "no reward: nothing is scored"
-    samples, _ = s.sampled()
-    scores, parts = s.scores(samples)
-    paid = [score for score in scores if score is not None]
-    finite = len(scores) == len(samples) and all(map(math.isfinite, paid))
-    text = f"{len(paid)} scores"
-    text += f", mean {statistics.fmean(paid):.3g}, std {statistics.pstdev(paid):.3g}" if paid else ""
-    text += f"; {len(scores) - len(paid)} None, not applicable" if len(paid) < len(scores) else ""
-    for name, values in parts.items():
-        known = [value for value in values if value is not None]
-        text += f"; {name} {statistics.fmean(known):.3g}" if known else f"; {name} not applicable"
-    if len(set(scores)) == 1:
-        longest = f"at most {s.config.max_new_tokens} tokens long here"
-        example = samples[0]["completion"][:40]
-        text += f" (warning: all equal, nothing to learn from these; they are {longest}, as {example!r})"
-    return finite, text
-
-
-INPUT_CHECKS = (special_tokens, template_ends_at_generation, reward_answers)
+INPUT_CHECKS = (special_tokens, template_ends_at_generation)

@@ -41,17 +41,12 @@ def load_trainer(file: str) -> Trainer:
         f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
         f"can be called; try {in_bundle('templates/grpo.py')}",
     )
-    need_names(file, names)
-    return trainer
-
-
-def need_names(file: str, names: list[str]) -> None:
-    """Raise UserError if a trainer lacks names."""
     need(
         not names,
         f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; try selfcheck.py "
         "--contract, or a copy of templates/grpo.py beside it and `from grpo import *` before your own functions",
     )
+    return trainer
 
 
 def prepare(s: Trainer) -> None:
@@ -115,7 +110,7 @@ def selfcheck(file: str, flags: list[str], left_out: list[str]) -> list[dict]:
     gone = "got --partial, which was removed; expected all of --contract; try `from grpo import *` of a template's copy"
     need("--partial" not in flags, gone)
     trainer = load_trainer(file)
-    need_names(file, trainer.parse(flags))
+    trainer.parse(flags)
     prepare(trainer)
     return [result_of(trainer, function, left_out) for function in CHECKS]
 

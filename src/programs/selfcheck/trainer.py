@@ -37,10 +37,9 @@ class Trainer:
     """A module with the functions of the contract, which a subclass calls:
 
     missing() -> names; parse(flags)
-    load() sets config, device, precision, models, with_reference, rows, reward, environment
-    scores(samples) -> (scores, {function: values}) of the completions of `rows`, or of conversations that it plays
+    load() sets config, device, precision, models, with_reference, rows
     play(record, rows) -> (batch, scores) of conversations with a record's environments and answers, of pages alone
-    generated(prompts, greedy) -> (samples, batch); collate(samples) -> batch
+    generated(prompts) -> (samples, batch); collate(samples) -> batch
     logprobs(batch, **settings) -> (log-probs, entropy), [B, T] each, without gradient
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
     per_pass(rows): settings for so many rows in a pass, with only a few of their tokens at the output layer at once
@@ -56,7 +55,7 @@ class Trainer:
 
     def __init__(self, module):
         self.module = module
-        self.config = self.models = self.with_reference = self.engine = self.reward = self.environment = None
+        self.config = self.models = self.with_reference = self.engine = None
         self.probes = []  # samples for log-probs and gradients
         self.initial = None  # log-probs of the probes' responses under the untouched policy, [tokens]
         self.moved = 0.0  # nats per token between the policy and the untouched one
@@ -76,16 +75,10 @@ class Trainer:
         self.models = copy.copy(self.with_reference)
         self.models.reference = self.models.reference if kl_coef else None
 
-    def sampled(self):
-        """(samples, batch) by the trainer's sampler, one completion for each of `rows`."""
-        return self.generated([row["prompt_ids"] for row in self.rows])
-
     def sample(self, prompt: list[int], ids: list[int], logprobs: list[float]) -> dict:
-        """A completion with its text."""
-        finished = ids[-1] in self.models.eos_ids
-        text = self.models.tokenizer.decode(ids[:-1] if finished else ids)
+        """A completion."""
         sample = {"prompt_ids": [*prompt], "response_ids": ids, "rollout_logprobs": logprobs}
-        return sample | {"completion": text, "finished": finished, "score": 0.0}
+        return sample | {"finished": ids[-1] in self.models.eos_ids, "score": 0.0}
 
     def chat_of(self, row: dict) -> list[dict]:
         """A prompt's messages before the answer; [] for a prompt that is sent as plain text or continues an answer."""
@@ -96,7 +89,8 @@ class Trainer:
 
     def tools_of(self, row: dict) -> list:
         """The tools that a row's prompt shows."""
-        return [*getattr(self.module, "TOOLS", {}).values()]
+        tools = getattr(self.module, "TOOLS", ())
+        return [*tools.values()] if isinstance(tools, dict) else []
 
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
