@@ -5,7 +5,6 @@ import contextlib
 import gc
 import io
 import json
-import locale
 import logging
 import math
 import os
@@ -127,29 +126,10 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream, closed: bool) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def put_stdout(stream) -> None:
+    """Restore sys.stdout; reopen it if it was closed meanwhile."""
+    is_closed = getattr(stream, "closed", False)
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False) if is_closed else stream
 
 
 def handlers() -> dict:
@@ -167,9 +147,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -180,26 +159,18 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: (sys.stdout, getattr(sys.stdout, "closed", False)), lambda pair: put_stdout(pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "handlers": (handlers, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
-    if numpy := sys.modules.get("numpy"):
-        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        states["determinism"] = torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, False
         states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
-        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 
