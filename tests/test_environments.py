@@ -10,9 +10,8 @@ import pytest
 from chat_tokenizers import call, chat_tokenizer, end_ids
 from conftest import ROOT, patch_rooms, script_env
 
-from parts.environments.conversations import PlayLimits, PlaySetup
+from parts.environments.conversations import PlayLimits, PlaySetup, play, play_metrics
 from parts.environments.environments import EnvironmentFault, load_environments
-from parts.environments.play import play, play_metrics
 from parts.environments.tool_runs import LeftBehind, OutOfTime, run_jobs
 from parts.environments.turn_bridge import turn_bridge
 from parts.foundation.messages import UserError

@@ -306,7 +306,7 @@ def test_new_notebook_is_filled_in(mine, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--reward", "my.py:shor"], "my.py has no 'shor'; expected one of its names; try short"),
+        (["--reward", "my.py:shor"], "my.py has no function 'shor'; expected one of short; try short"),
         (["--data", "train.jsonl"], "got --data without --reward"),
         (["--model", "./nothing"], "got --model ./nothing, which does not exist; expected a folder"),
         (["--seeds", "3", "3"], "got --seeds [3, 3]; expected different ones"),

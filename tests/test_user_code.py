@@ -47,10 +47,7 @@ HARM = {  # what of the process: (its state, code that changes it)
     "dumps": (lambda: json.dumps, "json.dumps = None"),
 }
 ALONE = ("open", "device")  # after these the others would fail
-IMPORTS = (
-    "import builtins, gc, json, logging, os, shutil, signal, socket, sys, time, warnings\n"
-    "import torch\n"
-)
+IMPORTS = "import builtins, gc, json, logging, os, shutil, signal, socket, sys, time, warnings\nimport torch\n"
 
 
 def loaded(folder: Path, source: str, name: str = "own_reward") -> Reward:

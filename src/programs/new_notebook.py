@@ -38,7 +38,7 @@ from pathlib import Path
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.settings import parse_flags
-from parts.rewards.reward_forms import full_spec, spec_parts, weight_of
+from parts.rewards.reward_forms import full_spec, load_rewards
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 TEXTS = ("reward", "advantage", "loss", "advantage_std", "aggregation", "kl_estimator")  # settings that are no numbers
@@ -57,26 +57,16 @@ def names_in(text: str, imported: bool = False) -> set[str]:
     return {x.get_name() for x in symbols if x.is_assigned() or (imported and x.is_imported())}
 
 
-def check_function(flag: str, target: str, *more: str) -> str:
-    """Raise UserError unless FILE.py:name names a file that binds the name, and `more`; returns the file."""
+def check_function(flag: str, target: str) -> str:
+    """Raise UserError unless FILE.py:name names a file that binds the name; returns the file."""
     file, colon, name = target.rpartition(":")
     need(colon and Path(file).is_file(), f"got {flag}: no file {file!r}; expected FILE.py:function")
     try:
         known = sorted(names_in(Path(file).read_text(encoding="utf-8-sig")))
     except (SyntaxError, ValueError) as error:
         raise UserError(f"got {flag} ({error}); expected Python") from None
-    for word in (name, *more):
-        need(word in known, f"got {flag}: {file} has no {word!r}; expected one of its names{suggest(word, known)}")
+    need(name in known, f"got {flag}: {file} has no {name!r}; expected one of its names{suggest(name, known)}")
     return file
-
-
-def check_reward(spec: str) -> None:
-    """Raise UserError unless FILE.py:name[*weight] is one that there is."""
-    file, name, weight = spec_parts(spec)
-    lists = [weight] if weight.isidentifier() else []  # the file's list of weights
-    if not lists:
-        weight_of(spec)  # UserError for what is no number
-    check_function(f"--reward {spec!r}", f"{file}:{name}", *lists)
 
 
 def seen_from(path: str, folder: Path) -> str:
@@ -192,7 +182,7 @@ def new_notebook(args) -> dict:
         need(exists(path) or not is_path, f"got --{name} {path}, which does not exist; expected a {kind} or a hub id")
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
-        check_reward(spec)
+        load_rewards(spec)
     need(args.steps is None or args.steps > 0, f"got --steps {args.steps}; expected 1 or more")
     seeds = args.seeds or []  # one that counts twice would make the noise look smaller
     need(len({*seeds}) == len(seeds) and min(seeds, default=0) >= 0, f"got --seeds {seeds}; expected different ones")

@@ -5,9 +5,8 @@ import statistics
 from collections.abc import Callable
 from unittest import mock
 
-from parts.environments.conversations import Conversation, PlaySetup
+from parts.environments.conversations import Conversation, PlaySetup, play, play_metrics
 from parts.environments.environments import Environments
-from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import OF_ENVIRONMENT, as_rewards_see, check_environments, pays, pieces
 from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.messages import need

@@ -14,9 +14,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
 
-from parts.environments.conversations import Conversation, PlayLimits, PlaySetup
+from parts.environments.conversations import (
+    Conversation,
+    PlayLimits,
+    PlaySetup,
+    begin,
+    play_metrics,
+    score_all,
+    take_turn,
+)
 from parts.environments.environments import load_environments
-from parts.environments.play import begin, play_metrics, score_all, take_turn
 from parts.environments.play_setup import score_talks, score_weights
 from parts.environments.tool_runs import SHORT_INTERVAL
 from parts.environments.turn_bridge import TurnBridge
