@@ -8,7 +8,7 @@ import time
 
 import pytest
 from chat_tokenizers import call, chat_tokenizer, end_ids
-from conftest import ROOT, patch_rooms, script_env
+from conftest import ROOT, script_env
 
 from parts.environments.conversations import PlayLimits, PlaySetup, play, play_metrics
 from parts.environments.environments import EnvironmentFault, load_environments
@@ -161,9 +161,7 @@ REFUSED = {
     "gymnasium's step": (RESET + "    def step(self, action):\n        return 1\n", "type hints .*try GameEnvironment"),
     "any arguments": (RESET + "    def f(self, **x: int):\n" + WORDS, "by name"),
     "generator": (RESET + '    def f(self):\n        """F."""\n        yield 1\n', "is a generator"),
-    "reply of two": (RESET + "    def reply(self, text, more): pass\n", r"expected def reply\(self, text\)"),
     "empty": ("E = {}\n", "an empty dictionary"),
-    "reward of one": (RESET + "    def get_reward(self, x): pass\n", r"expected def get_reward\(self\)"),
     "arguments": ("class E:\n    def __init__(self, x): pass\n    def reset(self): pass\n", "without arguments"),
     "one object": (RESET + "one = E()\n\n\ndef E():\n    return one\n", "the same object twice"),
     "no class": ("E = 3\n", "got a int; expected a class"),
@@ -201,7 +199,7 @@ def ended() -> bool:
 def test_jobs_run_side_by_side_and_calls_of_a_job_in_order():
     barrier, order = threading.Barrier(50), []  # it opens only if all wait at once
     jobs = [[barrier.wait, lambda i=i: order.append(i) or i, lambda i=i: -i] for i in range(50)]
-    assert [o[0].value for o in run_jobs([[lambda i=i: i] for i in range(10)], 60, side_by_side=3)] == [*range(10)]
+    assert [o[0].value for o in run_jobs([[lambda i=i: i] for i in range(300)], 60)] == [*range(300)]
     found = run_jobs(jobs, 60)
     assert [[o.value for o in outcomes[1:]] for outcomes in found] == [[i, -i] for i in range(50)]
     assert sorted(order) == [*range(50)] and threads() == []
@@ -248,19 +246,6 @@ def test_async_functions_share_one_loop_and_have_the_limit():
     assert [o[0].value for o in run_jobs([[quick], [quick]], 60)] == [4, 4] and len(loops) == 1
     found = run_jobs([[lambda: asyncio.sleep(1000)]], 0.2)
     assert isinstance(found[0][0].error, OutOfTime) and ended()
-
-
-def test_a_blocked_loop_is_named(monkeypatch):
-    patch_rooms(monkeypatch, "LOOP_PATIENCE", 0.2)
-    opened = threading.Event()
-
-    async def blocks():
-        opened.wait(60)
-
-    with pytest.raises(UserError, match=r"blocked at .*threading|blocked at .*test_environments\.py:\d+"):
-        run_jobs([[blocks]], 0.2)
-    opened.set()
-    assert ended()
 
 
 def test_a_process_ends_though_a_tool_does_not(tmp_path):
@@ -496,22 +481,11 @@ def test_a_fault_of_the_environment_stops_the_run_and_is_named(name, file):
     assert error.value.code == 3 and "environment E, row 1 of the batch, prompt 'Why?': " in str(error.value)
 
 
-def test_a_tool_that_needs_the_main_thread_stops_the_run(file):
-    text = "import signal\nclass E:\n    def reset(self, **row):\n        pass\n    def look(self) -> str:\n"
-    text += "        'Look.'\n        signal.signal(signal.SIGALRM, signal.SIG_DFL)\n"
-    with pytest.raises(EnvironmentFault, match=r"tool look raised ValueError: .* at .*:7; .*--tool_timeout limits"):
-        Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
-
-
-BY_THE_MODEL = ["exec('import signal; signal.signal(signal.SIGALRM, signal.SIG_DFL)')", "raise Odd()"]
-
-
-@pytest.mark.parametrize("line", BY_THE_MODEL)
-def test_what_the_models_code_raises_in_a_tool_does_not_stop_the_run(line, file):
-    text = (
-        "class Odd(Exception):\n    def __str__(self):\n        raise OSError\nclass E:\n    def reset(self, **row):\n"
+def test_an_error_without_a_text_does_not_stop_the_run(file):
+    text = "class Odd(Exception):\n    def __str__(self):\n        raise OSError\nclass E:\n"
+    text += (
+        "    def reset(self, **row):\n        pass\n    def look(self) -> str:\n        'Look.'\n        raise Odd()\n"
     )
-    text += f"        pass\n    def look(self) -> str:\n        'Look.'\n        {line}\n"
     (conversation,) = Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
     assert (conversation.calls, conversation.failures, conversation.ended_by) == (1, 1, "answer")
 

@@ -181,12 +181,10 @@ def test_an_error_names_the_innermost_file_and_line_of_the_users(tmp_path, ppo, 
         call("ppo_train", f"{tmp_path / 'raises.py'}:f")
 
 
-@pytest.mark.parametrize(
-    ("parameter", "owner"), [("queries", "OpenRLHF"), ("reward_inputs", "EasyR1"), ("solution_strs", "verl's batch")]
-)
-def test_the_form_of_another_framework_is_refused(tmp_path, parameter, owner):
+@pytest.mark.parametrize("parameter", ["queries", "solution_strs"])
+def test_the_form_of_another_framework_is_refused(tmp_path, parameter):
     (tmp_path / "f.py").write_text(f"def f({parameter}, **kwargs): pass\ndef g(completions, {parameter}): pass\n")
-    with pytest.raises(UserError, match=f"in the form of {owner}.*; expected def reward.*; try a wrapper"):
+    with pytest.raises(UserError, match=f"takes {parameter} as in another framework; .*; try a wrapper"):
         load_rewards(f"{tmp_path}/f.py:f")
     assert load_rewards(f"{tmp_path}/f.py:g")  # a column
 

@@ -10,8 +10,6 @@ as in TRL. Each conversation has its own environment.
 import copy
 import functools
 import inspect
-import signal
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -32,7 +30,6 @@ class PlayLimits:
     answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
     seconds: float = 30.0  # for all tool calls of an answer, or for a reply
     characters: int = 8000  # in a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run concurrently
 
 
 @dataclass
@@ -98,7 +95,7 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
             outcomes[i].value = bound()
         except (Exception, SystemExit) as error:
             raise environment_fault(conversation.kind, method, conversation.row, error) from error
-    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds), strict=True):
         outcomes[i] = results[0]
     return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
 
@@ -174,25 +171,11 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     return calls
 
 
-def sets_signal(error: BaseException) -> bool:
-    """Whether a tool's own code failed to set a signal handler; code that the model wrote and a tool runs may fail."""
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    of_model = any(file.startswith("<") and not file.startswith("<frozen") for file in files)
-    return files[-1:] == [signal.__file__] and not of_model and "only works in main thread" in str(error)
-
-
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages; counts calls and failures.
-
-    EnvironmentFault if a tool sets a signal handler, so that each of its calls would fail.
-    """
+    """The results of the last answer's tool calls as messages; counts calls and failures."""
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed, name = outcome.error is not None, call["function"]["name"]
-        if failed and sets_signal(outcome.error):
-            fault = environment_fault(conversation.kind, f"tool {name}", conversation.row, outcome.error)
-            advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
-            raise EnvironmentFault(f"{fault}; {advice}")
         conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": name[:64], "content": content}
@@ -264,7 +247,7 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
             jobs[i] = [functools.partial(conversation.environment.reply, text)]
         else:
             conversation.ended_by = "answer"
-    results = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    results = run_jobs([*jobs.values()], limits.seconds)
     for i, outcomes in zip(jobs, results, strict=True):
         conversation = conversations[i]
         conversation.seconds += sum(outcome.seconds for outcome in outcomes)
