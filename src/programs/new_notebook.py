@@ -26,7 +26,6 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 
 import argparse
 import ast
-import importlib.util
 import json
 import os
 import re
@@ -130,29 +129,16 @@ def setting_of(name: str, value: str, notebook: dict):
         raise UserError(f"got {flag}; expected a number, such as 0.28 for 28%; try --help") from None
 
 
-def check_settings(settings: dict) -> None:
-    """Raise UserError unless the notebook's trainer takes an idea's settings."""
-    spec = importlib.util.spec_from_file_location("notebook_trainer", BUNDLE / "scripts" / "ppo_train.py")
-    sys.modules[spec.name] = trainer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(trainer)
-    try:
-        trainer.check_config(trainer.Config(algorithm="grpo", **settings))
-    except trainer.UserError as error:
-        raise UserError(f"got --idea {' --idea '.join(f'{k}={v}' for k, v in settings.items())}: {error}") from None
-
-
 def set_idea(notebook: dict, ideas: list[str]) -> None:
     """Put ideas KIND=FILE.py:function and SETTING=value into the notebook's idea cell, in place."""
     others = ["".join(cell["source"]) for cell in code_cells(notebook) if cell["id"] != "idea"]
     taken, texts, rewards, chosen = names_in("\n".join(others), imported=True), {}, ["*REWARDS"], {}
-    settings = {}
     for idea in ideas:
         (kind, equals, value), flag = idea.partition("="), f"--idea {idea}"
         need(equals and value, f"got {flag}; expected reward=, advantage= or loss=FILE.py:function, or SETTING=value")
         need(kind not in chosen or kind == "reward", f"got two --idea {kind}=; expected one")
         if kind != "reward" and (kind not in ("advantage", "loss") or ":" not in value):
-            settings[kind] = setting_of(kind, value, notebook)
-            chosen[kind] = repr(settings[kind])
+            chosen[kind] = repr(setting_of(kind, value, notebook))
             continue
         file, name = check_function(flag, value), value.rpartition(":")[2]
         if file not in texts:
@@ -161,8 +147,6 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
         if kind == "reward":
             rewards.append(name)
         chosen[kind] = f"[{', '.join(rewards)}]" if kind == "reward" else name
-    if settings and chosen.keys() <= {*settings, "reward"}:  # which settings a function reads, no table says
-        check_settings(settings)
     shown = ", ".join(f'"{key}": {value}' for key, value in chosen.items())
     source = "\n\n\n".join([*texts.values(), f"BASELINE = {{}}\nIDEA = {{{shown}}}"])
     cell_of(notebook, "idea")["source"] = source.splitlines(keepends=True)

@@ -186,13 +186,6 @@ class TurnBridge:
         return ""
 
 
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
     """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
 
@@ -203,7 +196,9 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
         ValueError: the tokenizer encodes the letters as the control token nevertheless.
     """
     template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+    added = tokenizer.added_tokens_decoder.values()  # special ones, and those that the template writes
+    control = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    tokens = "|".join(map(re.escape, sorted(control, key=len, reverse=True))) or "(?!)"
 
     def marked(value):
         if isinstance(value, str):

@@ -132,11 +132,6 @@ def put_stdout(stream) -> None:
     sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False) if is_closed else stream
 
 
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-
 def put_handlers(previous: dict) -> None:
     """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
@@ -164,7 +159,7 @@ def states_of_process() -> dict:
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     torch = sys.modules.get("torch")
