@@ -126,10 +126,17 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def put_stdout(stream) -> None:
-    """Restore sys.stdout; reopen it if it was closed meanwhile."""
-    is_closed = getattr(stream, "closed", False)
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False) if is_closed else stream
+def stream_of(name: str) -> tuple:
+    """(sys.stdout or sys.stderr, whether it is closed)."""
+    stream = getattr(sys, name)
+    return stream, getattr(stream, "closed", False)
+
+
+def put_stream(name: str, stream) -> None:
+    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
+    if getattr(stream, "closed", False):
+        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
+    setattr(sys, name, stream)
 
 
 def put_handlers(previous: dict) -> None:
@@ -154,7 +161,8 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: (sys.stdout, getattr(sys.stdout, "closed", False)), lambda pair: put_stdout(pair[0])),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
