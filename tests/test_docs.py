@@ -271,25 +271,12 @@ def test_python_blocks_run(path, tmp_path, monkeypatch):
             exec(compile(code, str(path), "exec"), names)
     if path.name == "deployment.md":
         merged = tmp_path / "runs/mine/merged"
-        check_merged(merged, tmp_path / "runs/mine/final")
         assert (merged / "chat_template.jinja").exists() and len(names["answers"]) == 2
         card = yaml.safe_load((merged / "README.md").read_text().split("---\n")[1])
         assert card["base_model"].startswith("Qwen/") and card["tags"] == ["reinforcement-learning", "grpo"]
     for name in set(sys.modules) - loaded:  # a script imported by its bare name is not the one other tests load
         if (ROOT / "scripts" / f"{name}.py").exists() or name == "reward_functions_library":
             del sys.modules[name]
-
-
-def check_merged(merged: Path, adapter: Path) -> None:
-    """The merged weights are the base's plus scaling · B A, in bf16."""
-    from safetensors.torch import load_file
-
-    key, lora = "model.layers.1.self_attn.q_proj", load_file(adapter / "adapter_model.safetensors")
-    base, got = (load_file(folder / "model.safetensors")[f"{key}.weight"] for folder in (TINY_LM, merged))
-    a, b = (lora[f"base_model.model.{key}.lora_{x}.weight"] for x in "AB")
-    update = 8 / 4 * (b @ a)  # lora_alpha is 8 by default
-    assert str(got.dtype) == "torch.bfloat16" and update.abs().max() > 0.1
-    assert (got.float() - base - update).abs().max() < 2**-8 * (base + update).abs().max()
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)

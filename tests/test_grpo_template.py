@@ -1,6 +1,5 @@
-"""templates/basic_grpo_training.py runs as it stands, reads a table, and with its Unsloth block let in."""
+"""templates/basic_grpo_training.py runs as it stands, and reads a table."""
 
-import ast
 import json
 import re
 import subprocess
@@ -53,15 +52,3 @@ def test_rewards():
     assert template.well_formed(completions=said) == [1.0, 0.0, 0.0, 0.0]
     brief = template.brief(completions=said, answer=["1200"] * 4, completion_ids=[[0] * 12] * 4)
     assert brief == [pytest.approx(0.75)] * 2 + [0.0, 0.0]
-
-
-def test_the_unsloth_block_is_python_where_it_stands():
-    """At most ten lines that load a model and give it adapters."""
-    block = re.search(r"(?m)^    # Unsloth:.*\n((?:    # .*\n)+)", SOURCE)[0].splitlines()
-    code = [re.sub(r"^    # ", "    ", line) for line in block[1:]]
-    tree = ast.parse(SOURCE.replace("\n".join(block[1:]), "\n".join(code)))
-    calls = {ast.unparse(n.func): {k.arg for k in n.keywords} for n in ast.walk(tree) if isinstance(n, ast.Call)}
-    loads = "model_name max_seq_length dtype load_in_4bit fast_inference max_lora_rank gpu_memory_utilization"
-    adapts = "r target_modules lora_alpha lora_dropout bias use_gradient_checkpointing random_state use_rslora"
-    assert len(block) <= 10 and calls["FastLanguageModel.get_peft_model"] <= {*adapts.split()}  # Unsloth's GRPO guide
-    assert calls["FastLanguageModel.from_pretrained"] <= {*loads.split()}

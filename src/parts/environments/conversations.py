@@ -13,12 +13,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from parts.environments.environments import EnvironmentFault, EnvironmentKind, Environments, environment_fault
+from parts.environments.environments import EnvironmentFault, EnvironmentKind, Environments
 from parts.environments.tool_calls import read_answer
 from parts.environments.tool_runs import Outcome, OutOfTime, run_jobs
 from parts.foundation.messages import UserError, need
 from parts.rewards.rewards import finite_number
-from parts.rewards.user_code import prints_aside, text_of_turns, visible_text
+from parts.rewards.user_code import prints_aside, text_of_turns, user_place, visible_text
 
 
 @dataclass
@@ -70,12 +70,10 @@ class Conversation:
         return self.prompt_ids + self.response_ids
 
     @property
-    def row(self) -> str:
-        return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
-
-    @property
     def label(self) -> str:
-        return f"environment {self.kind.name}, {self.row}"
+        """The environment and its row, for messages."""
+        row = self.place or f"row {self.number + 1} of the batch"
+        return f"environment {self.kind.name}, {row}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
@@ -94,7 +92,7 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         try:
             outcomes[i].value = bound()
         except (Exception, SystemExit) as error:
-            raise environment_fault(conversation.kind, method, conversation.row, error) from error
+            checked(method, conversation, Outcome(error=error))
     for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds), strict=True):
         outcomes[i] = results[0]
     return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
@@ -102,10 +100,12 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
 
 def checked(method: str, conversation: Conversation, outcome: Outcome):
     """The value that an environment's own method returned; EnvironmentFault if it raised or took too long."""
-    if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
-    if outcome.error is not None:
-        raise environment_fault(conversation.kind, method, conversation.row, outcome.error) from outcome.error
+    error = outcome.error
+    if isinstance(error, OutOfTime):
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {error}")
+    if error is not None:
+        raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {conversation.kind.file}'}"
+        raise EnvironmentFault(f"{conversation.label}: {method} {raised}") from error
     return outcome.value
 
 

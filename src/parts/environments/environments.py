@@ -141,9 +141,3 @@ def load_environments(spec: str) -> Environments:
         return Environments({None: environment_kind(name, member, file, spec)})
     need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
-
-
-def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
-    """The error that stops a run because an environment's own method raised."""
-    raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {kind.file}'}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised}")
