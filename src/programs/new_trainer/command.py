@@ -126,13 +126,18 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     return source, changes, rest
 
 
+def given_settings(kind: str, source: str, words: list[str]) -> dict:
+    flags = vars(parse_flags(page_parser(kind, source), words))
+    given = {name: value for name, value in flags.items() if value is not None}
+    check_settings(source, given)
+    return given
+
+
 def new_trainer(args, rest: list[str], report: dict) -> int:
     """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
     theirs = {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     source, changes, own_words = edited_page(args, rest, theirs)
-    flags = vars(parse_flags(page_parser(args.kind, source), own_words))
-    given = {name: value for name, value in flags.items() if value is not None}
-    check_settings(source, given)
+    given = given_settings(args.kind, source, own_words)
     counts = {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
     check_units(counts | given, rest)
     check_file(args.file, args.force)
