@@ -70,6 +70,12 @@ def check_file(file: str, force: bool) -> None:
     need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
 
 
+def check_out(given: dict, out: Path) -> None:
+    """Raise UserError where the output folder is not an earlier run's."""
+    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
+    need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
+
+
 def rows_text(rows: list[dict]) -> str:
     """JSONL that a page reads; dates and decimals become text."""
     return "".join(json.dumps(row["columns"], ensure_ascii=False, default=str) + "\n" for row in rows)
@@ -146,8 +152,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if started:
         check_missing(source, given)
     out = Path(given.get("out", ""))
-    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
-    need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
+    check_out(given, out)
     rows, files = read_data(args, given, started)
     held_out = rows.get("eval_data", [])
     if given.get("reward"):
