@@ -122,7 +122,7 @@ def micro_batch(trainer, case: list[str], config, model, batch: dict):
         trainer.contributing = lambda config, batch: rows
         return lambda: trainer.accumulate_gradients(config, models, batch, rows, scaler)
     if case[0] == "distillation":
-        teacher = object.__new__(trainer.Teacher)
+        teacher = object.__new__(trainer.LocalTeacher)
         teacher.config, teacher.width = config, SIZES["vocab_size"]
         teacher.model = random_model(case[1], case[2], set()).requires_grad_(False)
         models.teacher, models.pad_id = teacher, 0

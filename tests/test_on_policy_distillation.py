@@ -1,5 +1,6 @@
-"""scripts/on_policy_distillation.py: divergences beside TRL's and by enumeration, invariants, runs, errors."""
+"""scripts/on_policy_distillation.py: divergences beside TRL's and by enumeration, invariants, runs, server, errors."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import TINY_LM, load_script, read_lines, signal_script, start_script, without_clock
+from local_server import serving
 from safetensors.torch import load_file
 from small_runs import same, small_task, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -119,7 +121,7 @@ def test_top_k_is_the_divergence_of_k_tokens_and_the_rest(objective, top_k_of):
     z, t = torch.randn(2, 5, 9, generator=generator, dtype=torch.float64) * 2
     z.requires_grad_()
     s, dist = torch.log_softmax(z, -1), torch.log_softmax(t, -1)
-    head, value, gradient = od.divergence_head(config, z, s.detach(), dist)
+    head, value, gradient = od.divergence_head(config, z, s.detach(), {}, dist)
     (ours,) = torch.autograd.grad(head, z, gradient)
     beta, total = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": 0.3}[objective], 0.0
     for row in range(5):
@@ -134,11 +136,11 @@ def test_top_k_is_the_divergence_of_k_tokens_and_the_rest(objective, top_k_of):
     torch.testing.assert_close(ours, torch.autograd.grad(total, z)[0], rtol=0, atol=1e-9)
     assert (value <= od.divergence(s.detach(), dist, beta)[0] + 1e-12).all()
     whole = dataclasses.replace(config, kl_top_k=9)
-    assert od.divergence_head(whole, z, s.detach(), dist)[0] is z
+    assert od.divergence_head(whole, z, s.detach(), {}, dist)[0] is z
     # by hand, in float32: a student has all but 2 exp(-40) on a token, the teacher half; 1 - p rounds to 0
     z, sure = torch.tensor([[40.0, 0.0, 0.0]], requires_grad=True), od.Config(objective="forward_kl", kl_top_k=1)
     dist = torch.tensor([[0.5, 0.25, 0.25]]).log()
-    head, value, gradient = od.divergence_head(sure, z, torch.log_softmax(z.detach(), -1), dist)
+    head, value, gradient = od.divergence_head(sure, z, torch.log_softmax(z.detach(), -1), {}, dist)
     torch.testing.assert_close(torch.autograd.grad(head, z, gradient)[0], torch.tensor([[0.5, -0.25, -0.25]]))
     assert value.item() == pytest.approx(0.5 * np.log(0.5) + 0.5 * (np.log(0.5) - np.log(2) + 40), rel=1e-6)
 
@@ -455,7 +457,78 @@ def test_settings_run(flags, more):
     assert before.keys() == after.keys() and not same(before, after)
 
 
+# ------------------------------------------------------------------------------------------------ server
+
+
+class Teacher:
+    """What vLLM's OpenAI-compatible server answers to requests with prompt_logprobs, from the embedded model."""
+
+    def __init__(self, fault: str):
+        self.model = AutoModelForCausalLM.from_pretrained(TINY_LM)
+        self.tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+        self.fault, self.asked = fault, []
+
+    def __call__(self, request) -> tuple:
+        if request.body is None:
+            length = {"short": 32, "long": 4096}.get(self.fault)
+            served = {"id": "served", "max_model_len": length} if length else {"id": "served"}
+            return 200, {"data": [served] if self.fault != "empty" else []}
+        self.asked.append(request.body)
+        ids, k = request.body["prompt"], request.body["prompt_logprobs"]
+        if self.fault == "gone" and len(self.asked) > 18:  # the check, 8 held-out prompts, a step of 8, and more
+            return 400, {}
+        if self.fault == "short" and len(ids) + request.body["max_tokens"] > 32:
+            return 400, {"error": {"message": "maximum context length is 32 tokens"}}
+        choice = {"text": "x"} if self.fault == "none" else {"text": "x", "prompt_logprobs": self.scored(ids, k)}
+        return 200, {"choices": [choice]}
+
+    def scored(self, ids: list[int], k: int) -> list:
+        """Log-probs of each token behind those before it, and of the k best in its place."""
+        with torch.no_grad():
+            dist = torch.log_softmax(self.model(input_ids=torch.tensor([ids])).logits[0].double(), -1)
+        scored = [None]
+        for row, token in zip(dist, ids[1:], strict=False):
+            best = row.topk(k).indices.tolist() if k else []
+            entry = {str(i): {"logprob": row[i].item(), "decoded_token": self.text(i)} for i in [token, *best]}
+            scored.append(entry)
+        return scored
+
+    def text(self, token: int) -> str:
+        return self.tokenizer.decode([(token + 1) % 262 if self.fault == "vocabulary" else token])
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """server(fault) -> URL of a stand-in for the embedded model, and the list of what it was asked."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with contextlib.ExitStack() as running:
+
+        def start(fault=""):
+            teacher = Teacher(fault)
+            return f"{running.enter_context(serving(teacher))}/v1", teacher.asked
+
+        yield start
+
+
+def test_a_server_is_asked_for_no_more_of_the_vocabulary_than_it_takes(server):
+    tokenizer, rows = AutoTokenizer.from_pretrained(TINY_LM), [{"prompt_ids": list(range(40, 60))}]
+    for fault, longest in (("short", 31), ("", 300)):
+        url, asked = server(fault)
+        od.ServerTeacher(url, od.Config(kl_top_k=3)).check(tokenizer, rows, longest)
+        assert len(asked[0]["prompt"]) <= longest and {*asked[0]["prompt"]} >= {*range(40, 60)}
+        assert fault or {*asked[0]["prompt"]} >= {*range(len(tokenizer))}
+
+
+def test_a_server_that_is_gone_ends_the_run_with_the_steps_so_far(flags, server, capsys):
+    command, out = flags("run", "--kl_top_k", 6, teacher=server("gone")[0])
+    assert od.main(command) == 3
+    assert "vllm serve" in capsys.readouterr().err
+    assert [folder.name for folder in (out / "checkpoints").iterdir()] == ["step-000001"]
+
+
 # ------------------------------------------------------------------------------------------------ errors, plan
+
+URL = "http://127.0.0.1:9/v1"
 
 
 @pytest.mark.parametrize(
@@ -471,7 +544,6 @@ def test_settings_run(flags, more):
         ("--minibatches 3", "try --batch_size 9"),
         ("--kl_coef 0", "which leave no loss"),
         ("--teacher=", "make_tiny_lm.py --teacher"),
-        ("--teacher=http://127.0.0.1:9/v1", "which was removed; expected a folder or a hub id; try --teacher_in_4bit"),
     ],
 )
 def test_wrong_settings_are_told(flags, capsys, more, told):
@@ -482,14 +554,28 @@ def test_wrong_settings_are_told(flags, capsys, more, told):
 
 
 @pytest.mark.parametrize(
-    ("teacher", "told"), [("/nowhere/at/all", "not a folder"), ("few positions", "at most 16 together, all that")]
+    ("teacher", "more", "told"),
+    [
+        (URL, "", "--kl_top_k 20"),
+        (URL, "--objective policy_gradient --temperature 0.5", "expected 1"),
+        (URL, "--kl_top_k 4 --top_k_of student", "expected teacher"),
+        (URL, "--objective policy_gradient --teacher_precision bf16", "loaded here"),
+        ("/nowhere/at/all", "", "not a folder"),
+        ("none", "--kl_top_k 6", "without prompt_logprobs"),  # of a server that answers
+        ("vocabulary", "--kl_top_k 6", "vocabulary differs"),
+        ("empty", "--kl_top_k 6", "serves no model"),
+        ("few positions", "", "at most 16 together, all that"),
+        ("short", "--kl_top_k 3 --max_new_tokens 40", "a length of 32; expected one above; try --max-model-len"),
+    ],
 )
-def test_wrong_teachers_are_told(flags, capsys, tmp_path, teacher, told):
+def test_wrong_teachers_are_told(flags, server, capsys, tmp_path, teacher, more, told):
     if teacher == "few positions":
         teacher = str(tmp_path / "short")
         AutoModelForCausalLM.from_pretrained(TINY_LM, max_position_embeddings=16).save_pretrained(teacher)
         AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(teacher)
-    command, out = flags("run", teacher=teacher)
+    elif teacher.isalpha():
+        teacher = server(teacher)[0]
+    command, out = flags("run", *more.split(), teacher=teacher)
     assert od.main(command) == 2
     assert told in capsys.readouterr().err and not out.exists()
 

@@ -1,8 +1,13 @@
 """Our trainers with the real vLLM as sampler: they learn, resume exactly, and correct for a sampler that differs."""
 
+import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+import urllib.request
 
 import pytest
 import torch
@@ -118,6 +123,109 @@ def test_a_coarser_sampler_is_corrected_for_and_learning_goes_on(folder, run):
     assert len(steps) >= 4 and all(1e-7 < line["mismatch/kl"] < 0.01 for line in steps), "of float32 it is below 1e-9"
     assert all(0 < line["mismatch/cut_frac"] < 0.9 for line in steps)
     assert lines[-1]["eval/accuracy"] > lines[0]["eval/accuracy"] + 0.2
+
+
+# ------------------------------------------------------------------------------------------------ a teacher behind vLLM
+
+
+class Server:
+    """vLLM's OpenAI-compatible server as a process of its own."""
+
+    def __init__(self, model, log):
+        self.port, self.log = free_port(), log
+        flags = {"--model": model, "--port": self.port, "--host": "127.0.0.1", "--dtype": "float32"}
+        flags |= {"--max-model-len": 96, "--served-model-name": "teacher", "--max-logprobs": 20}
+        self.command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager"]
+        self.command += [str(word) for pair in flags.items() for word in pair]
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("a") as out:
+            self.process = subprocess.Popen(
+                self.command, env=script_env(ENV), stdout=out, stderr=out, start_new_session=True
+            )
+
+    def wait(self) -> str:
+        """Wait until it answers; return its URL."""
+        while True:
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=60).close()
+                return f"http://127.0.0.1:{self.port}/v1"
+            except OSError:
+                time.sleep(0.2)
+
+    def send(self, signum: int) -> None:
+        """To the server and the processes that it has made."""
+        os.killpg(self.process.pid, signum)
+
+    def stop(self) -> None:
+        self.send(signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def teacher(learned, folder):
+    """A server of the model that learned; it starts while other things go on."""
+    server = Server(learned / "final", folder / "server.log")
+    yield server
+    server.stop()
+
+
+def distill(folder, out, *flags) -> int:
+    data = [f"--data={folder / 'train.jsonl'}", f"--eval_data={folder / 'eval.jsonl'}", f"--output_dir={out}"]
+    same = [flag for flag in SAMPLED if not flag.startswith("--temperature")]
+    return load_script("on_policy_distillation").main([*same, *data, "--eval_every=0", "--save_every=0", *flags])
+
+
+def test_a_server_teaches_a_student_that_vllm_samples(folder, teacher, tmp_path, capsys):
+    """It answers late once, and is gone while the student trains: what is trained is saved, and goes on."""
+    url, out, seen = teacher.wait(), tmp_path / "run", []
+
+    def disturb() -> None:
+        for at, act in ((1, "slow"), (2, "gone")):
+            while not (out / "metrics.jsonl").is_file() or len(metrics(out)) <= at:
+                time.sleep(0.05)
+            if act == "slow":
+                teacher.send(signal.SIGSTOP)
+                time.sleep(1)
+                teacher.send(signal.SIGCONT)
+            else:
+                teacher.stop()
+            seen.append(act)
+
+    thread = threading.Thread(target=disturb, daemon=True)
+    thread.start()
+    flags = ["--objective=reverse_kl", "--kl_top_k=20", "--steps=6", "--batch_size=64", "--lr=2e-4"]
+    assert distill(folder, out, f"--teacher={url}", *flags) == 3
+    assert "vllm serve" in capsys.readouterr().err and seen == ["slow", "gone"]
+    teacher.start()
+    url = teacher.wait()
+    assert distill(folder, out, f"--teacher={url}", *flags, "--resume") == 0, capsys.readouterr().err
+    lines = metrics(out)
+    assert len(lines) == 7
+    assert lines[-1]["eval/reverse_kl"] < 0.5 * lines[0]["eval/reverse_kl"]
+
+
+@pytest.mark.parametrize("more", [["--objective=policy_gradient"], ["--objective=jsd", "--kl_top_k=6"]])
+def test_a_server_teaches_what_the_same_local_model_does(folder, learned, teacher, tmp_path, more):
+    (tmp_path / "few.jsonl").write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:8]))
+    flags = [*more, "--rollout_engine=hf", "--steps=2", "--batch_size=16", f"--eval_data={tmp_path / 'few.jsonl'}"]
+    flags += ["--adam_eps=1e-5"]  # with less, AdamW makes whole steps of gradients that are rounding
+    for name, who in (("served", teacher.wait()), ("local", learned / "final")):
+        assert distill(folder, tmp_path / name, f"--teacher={who}", *flags) == 0
+    served, local = (load_file(tmp_path / name / "final" / "model.safetensors") for name in ("served", "local"))
+    assert max((served[name] - local[name]).abs().max().item() for name in local) < 1e-5
+    lines = zip(metrics(tmp_path / "served"), metrics(tmp_path / "local"), strict=True)
+    losses = [(a["policy/loss"], b["policy/loss"]) for a, b in lines if "policy/loss" in a]
+    assert len(losses) == 2 and all(a == pytest.approx(b, rel=1e-3, abs=1e-5) for a, b in losses)
+
+
+def test_what_the_server_refuses_is_said(folder, teacher, tmp_path, capsys):
+    url = teacher.wait()
+    assert distill(folder, tmp_path / "run", f"--teacher={url}", "--kl_top_k=32", "--steps=1") == 2
+    told = capsys.readouterr().err
+    assert "400" in told and "--max-logprobs" in told and not (tmp_path / "run").exists()
 
 
 # ------------------------------------------------------------------------------------------------ warm_start.py

@@ -5,12 +5,13 @@ import dataclasses
 from parts.data.held_out import overlap_metric
 from parts.evaluating.paired_tests import Values, held_out_figures, summarize
 from parts.foundation.processes import np, sum_over_processes, torch
+from parts.learning.losses import kl_estimate
 from parts.networks.batches import collate
 from parts.networks.forward import lm_logits, pieces_of_batch, predicting_states, tempered
 from parts.networks.models import autocast, widest_float
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect
-from programs.on_policy_distillation.models import pieces_of
+from programs.on_policy_distillation.models import ask_server, pieces_of, server_tensors
 from programs.on_policy_distillation.objective import gap_figures
 from programs.on_policy_distillation.settings import Config
 
@@ -20,16 +21,25 @@ RESAMPLED = 1000  # draws of the bootstrap
 def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
     """How far the student is from its teacher on its own samples of held-out prompts, drawn alike each time.
 
-    Each prompt has `eval_samples` of them, beside each other. Per token, over the whole vocabulary.
+    Each prompt has `eval_samples` of them, beside each other. With a local teacher, per token over the whole
+    vocabulary; with a server, the reverse KL by k3 on the sampled tokens.
     """
     repeats = config.eval_samples
     rows = [row for row in rows for _ in range(repeats)]
     noise = np.random.default_rng([config.seed, 6]).random((len(rows), config.max_new_tokens))
     alone = dataclasses.replace(config, group_size=1)
     samples = collect(alone, models, engine, reward, rows, noise, {})
+    ask_server(models, samples)
     batch = collate(samples, models.pad_id, models.device)
-    tokens, figures = batch["response_mask"].sum(1), local_figures(config, models, batch)
-    metrics = dict(zip(GAP_KEYS, (figures.sum(0) / tokens.sum()).tolist(), strict=True))
+    scored = server_tensors(samples, batch)
+    tokens = batch["response_mask"].sum(1)
+    if scored:
+        kl = kl_estimate(batch["rollout_logprobs"], scored["teacher_logprobs"], "k3")
+        figures = (kl * batch["response_mask"]).sum(1, keepdim=True)
+    else:
+        figures = local_figures(config, models, batch)
+    means = (figures.sum(0) / tokens.sum()).tolist()
+    metrics = dict(zip(GAP_KEYS[: len(means)], means, strict=True))
     spread = spread_of_mean(figures[:, 0].tolist(), tokens.tolist(), repeats, config.seed)
     return metrics | {SPREAD_KEYS[name]: value for name, value in spread.items()}, samples
 
@@ -54,7 +64,7 @@ GAP_KEYS = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/ove
 
 
 def local_figures(config: Config, models, batch: dict):
-    """Sums over a completion's tokens of what gap_figures says: [B, 4]."""
+    """Sums over a completion's tokens of what gap_figures says, with a local teacher: [B, 4]."""
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
     teacher = models.teacher
     for piece_rows, _, piece in pieces_of_batch(config, models, batch, range(len(sums))):

@@ -96,7 +96,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
     Args:
         hidden: [n, H], slices of a leaf.
         known: of the n tokens, what the batch has; `weights` are those of the loss.
-        dist: the teacher's log-probs [n, W]; None where the batch has those of the sampled tokens.
+        dist: the teacher's log-probs [n, W], None where the batch has what is needed of the teacher.
 
     Returns:
         (weighted loss, [n, 7] of TOKEN_FIGURES, largest ratio).
@@ -108,7 +108,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
     student, weights = torch.log_softmax(shared.detach(), -1), known["weights"]
     loss, heads, gradients = weights.new_zeros(()), [], []
     if config.objective != "policy_gradient" and config.kl_coef:
-        head, value, gradient = divergence_head(config, shared, student, dist)
+        head, value, gradient = divergence_head(config, shared, student, known, dist)
         share = config.kl_coef * weights
         loss, heads, gradients = (value * share).sum(), [head], [gradient.mul_((share * scale)[:, None])]
     if config.entropy_coef:  # d H / d logits = -p (log p + H)
@@ -132,7 +132,7 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
     return loss, torch.cat([seen, torch.stack([clipped, kl, lost], -1)], -1), ratio.max()
 
 
-def divergence_head(config: Config, logits, student, dist):
+def divergence_head(config: Config, logits, student, known: dict, dist):
     """What the divergence is taken of, its values [n], and its gradient with respect to that.
 
     Over the whole vocabulary these are the logits; with `kl_top_k` they are the log-probs of the chosen tokens and of
@@ -140,24 +140,37 @@ def divergence_head(config: Config, logits, student, dist):
     """
     beta, k = OBJECTIVES[config.objective], config.kl_top_k
     beta = config.beta if beta is None else beta
-    if not 0 < k < dist.shape[1]:
+    if dist is not None and not 0 < k < dist.shape[1]:
         return logits, *divergence(student, dist, beta)
-    ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
+    if dist is None:
+        ids, top = known["teacher_ids"], known["teacher_top"]
+        total = torch.logsumexp(top, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
+        teacher = torch.cat([top, torch.log(-torch.expm1(total))], -1)  # with all other tokens together: [n, k + 1]
+    else:
+        ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
+        teacher = chosen_and_rest(dist, ids)
     head = chosen_and_rest(logits, ids)
-    return head, *divergence(head.detach(), chosen_and_rest(dist, ids), beta)
+    return head, *divergence(head.detach(), teacher, beta)
 
 
 def teacher_view(student, known: dict, dist):
-    """Per token: reverse KL, entropy of student and of teacher, overlap, [n, 4].
+    """Per token: reverse KL, entropy of student and of teacher, overlap, [n, 4]; NaN where the teacher does not tell.
 
     Without the teacher's distribution, the reverse KL is estimated on the sampled token (k1).
     """
     if dist is not None:
         return gap_figures(student, dist, LOOKED_AT)
+    nothing = student[:, 0] * math.nan
+    if "teacher_logprobs" not in known:
+        return torch.stack([nothing, entropies(student), nothing, nothing], -1)
     logprobs = student.gather(-1, known["input_ids"][:, None]).squeeze(-1)
     kl = kl_estimate(logprobs, known["teacher_logprobs"], "k1")
-    shared = overlap(known["teacher_ids"], student.topk(known["teacher_ids"].shape[1]).indices)
-    return torch.stack([kl, entropies(student), known["teacher_entropy"], shared], -1)
+    shared = nothing
+    if "teacher_ids" in known:
+        ids = known["teacher_ids"][:, :COMPARED]
+        shared = overlap(ids, student.topk(ids.shape[1]).indices)
+    entropy = known.get("teacher_entropy", nothing)
+    return torch.stack([kl, entropies(student), entropy, shared], -1)
 
 
 ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}

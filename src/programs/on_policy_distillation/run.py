@@ -11,6 +11,7 @@ from parts.foundation.processes import device_name, room_for, start_processes, t
 from parts.networks.adapters import settle_model
 from parts.networks.loading import shaped_network
 from parts.networks.models import check_context, settle_precision
+from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import find_checkpoint, restore
 from parts.running.fit import LOADING, Sizes, batch_plan, rollout_sizes, settle_or_refuse, show_plan
 from parts.running.memory import memory_of_trainer, network_weights
@@ -25,13 +26,18 @@ from programs.on_policy_distillation.step import train_step
 STUDENT_BUFFERS = 6  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
 
 
+def shaped_teacher(config: Config):
+    """A local teacher on the meta device; None for a server."""
+    return None if is_server(config.teacher) else shaped_network(config, config.teacher)
+
+
 def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
     """What may be chosen by the memory that is free."""
-    student, teacher = (shaped_network(config, source) for source in (config.model, config.teacher))
+    student, teacher = shaped_network(config, config.model), shaped_teacher(config)
     prompt = max(len(row["prompt_ids"]) for row in rows)
     width = 4 if (config.teacher_precision or config.precision) == "fp32" else 2
     widths = (0.516, width) if config.teacher_in_4bit else (width, 4)
-    frozen = {"teacher": network_weights(teacher, *widths)}
+    frozen = {"teacher": network_weights(teacher, *widths) if teacher else 0}
 
     def estimate(changed: Config) -> dict[str, float]:
         buffers = STUDENT_BUFFERS + 2 * bool(changed.entropy_coef)  # a gradient of its own, and its sum with the other
@@ -47,8 +53,8 @@ def dry_run(config: Config) -> int:
     check_config(config, size)
     settle_precision(config, torch.device(device))
     tokenizer, _, rows, held_out = load_inputs(config)
-    networks = {"student": shaped_network(config, config.model), "teacher": shaped_network(config, config.teacher)}
-    parameters = {name: sum(p.numel() for p in network.parameters()) for name, network in networks.items()}
+    networks = {"student": shaped_network(config, config.model), "teacher": shaped_teacher(config)}
+    parameters = {name: sum(p.numel() for p in network.parameters()) for name, network in networks.items() if network}
     batch = batch_plan(config, tokenizer, rows, held_out) | {
         "steps": config.steps,
         "completions_per_step": config.batch_size,

@@ -21,9 +21,9 @@ class Config(RolloutSettings):
 
     # student, teacher and data
     model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id", section="student, teacher and data")
-    teacher: str = setting("", "folder or hub id")
-    teacher_precision: str = setting("", "of the teacher (default: --precision)", ["fp32", "bf16", "fp16"])
-    teacher_in_4bit: bool = setting(False, "4-bit weights of the teacher (needs bitsandbytes)")
+    teacher: str = setting("", "folder, hub id, or http://HOST:PORT/v1[#MODEL]")
+    teacher_precision: str = setting("", "of a local teacher (default: --precision)", ["fp32", "bf16", "fp16"])
+    teacher_in_4bit: bool = setting(False, "4-bit weights of a local teacher (needs bitsandbytes)")
     output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes", positive=True)
@@ -64,10 +64,7 @@ def check_config(config: Config, world: int = 1) -> None:
     check_trainer(config)
     c, sampled = config, config.objective == "policy_gradient"
     made = f"`python {in_bundle('assets/make_tiny_lm.py')} --teacher runs/teacher`, then --teacher runs/teacher"
-    need(c.teacher, f"got no --teacher; expected a folder or a hub id; for the embedded task try {made}")
-    got = f"got --teacher {c.teacher}, a server, which was removed; expected a folder or a hub id"
-    other = "try --teacher_in_4bit for a large one, or warm_start.py --teacher, which learns from a server's texts"
-    need(not c.teacher.startswith(("http://", "https://")), f"{got}; {other}")
+    need(c.teacher, f"got no --teacher; expected a folder, a hub id or a server; for the embedded task try {made}")
     largest = max(c.beta, c.discount)
     need(largest <= 1, f"got {largest} for beta or discount; expected at most 1")
     need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")

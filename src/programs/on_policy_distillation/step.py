@@ -1,4 +1,4 @@
-"""One step, in the order of the data: rollout, the teacher's log-probs, update."""
+"""One step, in the order of the data: rollout, the teacher's scores, update."""
 
 import math
 import statistics
@@ -14,7 +14,7 @@ from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
 from parts.running.progress import note_advantages, rollout_metrics, sampling_advice, update_advice
 from parts.sampling.rollouts import batch_rows, collect
-from programs.on_policy_distillation.models import pieces_of, teacher_figures
+from programs.on_policy_distillation.models import ask_server, pieces_of, server_tensors, teacher_figures
 from programs.on_policy_distillation.objective import COMPARED, TOKEN_FIGURES, distillation_advantages, token_gradients
 from programs.on_policy_distillation.settings import Config
 
@@ -46,6 +46,9 @@ def rollout_batch(config: Config, models, engine, reward, rows: list, step: int,
     noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))
     samples = collect(config, models, engine, reward, prompts, noise, timer)
     samples = [sample | {"group": i // config.group_size} for i, sample in enumerate(samples)]
+    begin = time.perf_counter()
+    ask_server(models, samples)
+    timer["teacher"] = time.perf_counter() - begin
     return samples, start + len(picked)
 
 
@@ -68,18 +71,19 @@ def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict)
 
 
 def make_experience(config: Config, models, samples: list[dict], kl_coef: float) -> dict:
-    """Turn samples into a training batch of [B, T] tensors.
+    """Turn samples into a training batch of [B, T] tensors; what a server said of k tokens is [B, T, k].
 
     The advantages are constants: of the teacher for policy_gradient, of the rewards with `reward_coef`.
     """
     batch = collate(samples, models.pad_id, models.device)
-    known = batch["input_ids"] < models.teacher.width  # the student may sample a row of padding
+    known = batch["input_ids"] < getattr(models.teacher, "width", 2**62)  # the student may sample a row of padding
     batch["loss_mask"] = batch["response_mask"] * known
+    batch |= server_tensors(samples, batch)
     sampled, made = config.objective == "policy_gradient", []
     weighed = (sampled or config.reward_coef) and mismatch_mode(config) != "none"
     if config.ppo_epochs * config.minibatches > 1 or weighed:
         made.append("old_logprobs")
-    if sampled:
+    if sampled and "teacher_logprobs" not in batch:
         made += ["teacher_logprobs", "teacher_entropy"]
     if made:
         batch |= frozen_passes(config, models, batch, made)
@@ -138,7 +142,9 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
     """Add the gradients of the loss of one minibatch, micro-batch by micro-batch, and sum them over all processes.
 
     Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
-    Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`."""
+    Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`. Means
+    are NaN where the teacher does not give them.
+    """
     index = torch.as_tensor(rows, device=models.device)
     tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
     scale = scaler.scale(torch.ones((), device=models.device))
