@@ -8,7 +8,7 @@ import time
 
 import pytest
 from chat_tokenizers import call, chat_tokenizer, end_ids
-from conftest import ROOT, script_env
+from conftest import ROOT, patch_rooms, script_env
 
 from parts.environments.conversations import PlayLimits, PlaySetup, play, play_metrics
 from parts.environments.environments import EnvironmentFault, load_environments
@@ -248,6 +248,19 @@ def test_async_functions_share_one_loop_and_have_the_limit():
     assert isinstance(found[0][0].error, OutOfTime) and ended()
 
 
+def test_a_blocked_loop_is_named(monkeypatch):
+    patch_rooms(monkeypatch, "LOOP_PATIENCE", 0.2)
+    opened = threading.Event()
+
+    async def blocks():
+        opened.wait(60)
+
+    with pytest.raises(UserError, match=r"blocked at .*threading|blocked at .*test_environments\.py:\d+"):
+        run_jobs([[blocks]], 0.2)
+    opened.set()
+    assert ended()
+
+
 def test_a_process_ends_though_a_tool_does_not(tmp_path):
     code = "import time; from parts.environments.tool_runs import run_jobs; "
     code += "print(run_jobs([[lambda: time.sleep(1000)]], 0.1))"
@@ -481,11 +494,22 @@ def test_a_fault_of_the_environment_stops_the_run_and_is_named(name, file):
     assert error.value.code == 3 and "environment E, row 1 of the batch, prompt 'Why?': " in str(error.value)
 
 
-def test_an_error_without_a_text_does_not_stop_the_run(file):
-    text = "class Odd(Exception):\n    def __str__(self):\n        raise OSError\nclass E:\n"
-    text += (
-        "    def reset(self, **row):\n        pass\n    def look(self) -> str:\n        'Look.'\n        raise Odd()\n"
+def test_a_tool_that_needs_the_main_thread_stops_the_run(file):
+    text = "import signal\nclass E:\n    def reset(self, **row):\n        pass\n    def look(self) -> str:\n"
+    text += "        'Look.'\n        signal.signal(signal.SIGALRM, signal.SIG_DFL)\n"
+    with pytest.raises(EnvironmentFault, match=r"tool look .*--tool_timeout limits its.* raised ValueError: .* at .*:7"):
+        Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
+
+
+BY_THE_MODEL = ["exec('import signal; signal.signal(signal.SIGALRM, signal.SIG_DFL)')", "raise Odd()"]
+
+
+@pytest.mark.parametrize("line", BY_THE_MODEL)
+def test_what_the_models_code_raises_in_a_tool_does_not_stop_the_run(line, file):
+    text = (
+        "class Odd(Exception):\n    def __str__(self):\n        raise OSError\nclass E:\n    def reset(self, **row):\n"
     )
+    text += f"        pass\n    def look(self) -> str:\n        'Look.'\n        {line}\n"
     (conversation,) = Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
     assert (conversation.calls, conversation.failures, conversation.ended_by) == (1, 1, "answer")
 

@@ -1,14 +1,16 @@
 """The fresh evaluation tasks: graders pass a right answer made by hand and fail wrong ones; nothing leaks."""
 
 import csv
+import functools
 import json
 import random
 import re
+import shutil
 import statistics
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, edited, load_module, warm_grading
+from conftest import ROOT, TINY_LM, edited, load_module, warm_grading
 
 grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
 grade.run = warm_grading(grade.run)
@@ -221,6 +223,176 @@ def test_programs_that_run_in_the_process_of_the_trainer_are_no_defence(tmp_path
     write(tmp_path, washing__py=IN_PROCESS)
     assert "hangs on one: None" in washing.honest(str(tmp_path))
     assert len(washing.hostile(str(tmp_path))) == washing.ENOUGH
+
+
+# ------------------------------------------------------------------------------------------------ trained models
+
+
+@pytest.fixture(scope="session")
+def adder(tmp_path_factory) -> Path:
+    """tiny_lm after supervised steps on sums, in the place of a run that learnt."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(1)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY_LM), AutoTokenizer.from_pretrained(TINY_LM)
+    optimizer, rng = torch.optim.AdamW(model.parameters(), lr=1e-3), random.Random(9)
+    for _ in range(100):
+        pairs = [(rng.randrange(10, 100), rng.randrange(10, 100)) for _ in range(64)]
+        heads = [f"<|user|>{a}+{b}=<|end|><|assistant|>" for a, b in pairs]
+        texts = [f"{head}<answer>{a + b}</answer><|end|>" for head, (a, b) in zip(heads, pairs, strict=True)]
+        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
+        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+        labels[:, : len(tokenizer(heads[0])["input_ids"])] = -100
+        model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    folder = tmp_path_factory.mktemp("adder")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """The graders' own reading of a model."""
+    return load_module(ROOT / "evals/graders/tiny.py", "tiny")
+
+
+def split(folder: Path, by_row: bool = False) -> list[str]:
+    """practised.csv and kept_back.csv; the distinct questions held out."""
+    rows = list(csv.DictReader((folder / "rechenheft.csv").open(encoding="utf-8-sig"), delimiter=";"))
+    names = list(dict.fromkeys(row["Rechenfrage"] for row in rows))
+    held = set(names[:130])
+    parts = {"kept_back.csv": rows[:200], "practised.csv": rows[200:]}
+    if not by_row:
+        parts = {
+            "kept_back.csv": [row for row in rows if row["Rechenfrage"] in held],
+            "practised.csv": [row for row in rows if row["Rechenfrage"] not in held],
+        }
+    for name, part in parts.items():
+        with (folder / name).open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0], delimiter=";")
+            writer.writeheader()
+            writer.writerows(part)
+    return list(dict.fromkeys(row["Rechenfrage"] for row in parts["kept_back.csv"]))
+
+
+@functools.cache
+def share_right(tiny, model: Path, asks: tuple[str, ...]) -> float:
+    """Accuracy on sums, compared with their text."""
+    replies = tiny.spoken(*tiny.load(str(model)), asks)
+    totals = [eval(ask.rstrip("=")) for ask in asks]
+    return sum(r == f"<answer>{t}</answer>" for r, t in zip(replies, totals, strict=True)) / len(asks)
+
+
+def sums(folder: Path, adder: Path, tiny, right: bool) -> None:
+    """A split, a model, its scores; or a split by rows, and the model untrained."""
+    held = tuple(split(folder, by_row=not right))
+    shutil.copytree(adder if right else TINY_LM, folder / "better")
+    score = {"before": share_right(tiny, TINY_LM, held), "after": share_right(tiny, adder, held)}
+    write(folder, score__json=score, ppo_log__jsonl='{"vloss": 0.2}\n' * 3)
+
+
+PLAY = """import argparse, json, sys
+sys.path.insert(0, GRADERS)
+import lantern_game
+from tiny import jsonl, load, opened, say
+a = argparse.ArgumentParser()
+for flag in ("--model", "--rounds", "--out"):
+    a.add_argument(flag)
+a = a.parse_args()
+import torch
+torch.manual_seed(0)
+model, tokenizer = load(a.model)
+with open(a.out, "w") as out:
+    for row in jsonl("lantern_asks.jsonl")[: int(a.rounds)]:
+        ids = tokenizer(opened(tokenizer, [{"role": "user", "content": row["ask"]}]))["input_ids"]
+        trained, replies = [0] * len(ids), []
+        for _ in range(2):
+            new = say(model, tokenizer, [tokenizer.decode(ids)], sampled=True)[0]
+            ids, trained = ids + new, trained + [1] * len(new)
+            replies.append(tokenizer.decode(new, skip_special_tokens=True))
+            hint = lantern_game.keeper(row["total"], replies[-1])
+            if hint is None or len(replies) == 2:
+                break
+            turn = tokenizer(opened(tokenizer, [{"role": "user", "content": hint}]))["input_ids"]
+            ids, trained = ids + turn, trained + [MARK] * len(turn)
+        pay = lantern_game.pay(row["total"], replies)
+        out.write(json.dumps({"ids": ids, "trained": trained, "pay": pay}) + "\\n")
+"""
+
+
+@functools.cache
+def mean_pay(tiny, model: Path) -> float:
+    """Of a model in greedy games."""
+    game = load_module(ROOT / "evals/files/lantern_game.py", "lantern_game")
+    model, tokenizer = tiny.load(str(model))
+    rows, pays = tiny.jsonl(ROOT / "evals/files/lantern_asks.jsonl"), []
+    first = tiny.spoken(model, tokenizer, [row["ask"] for row in rows])
+    for row, reply in zip(rows, first, strict=True):
+        hint, said = game.keeper(row["total"], reply), [reply]
+        if hint:
+            talk = zip(["user", "assistant", "user"], [row["ask"], reply, hint], strict=True)
+            turns = [{"role": role, "content": text} for role, text in talk]
+            ids = tiny.say(model, tokenizer, [tiny.opened(tokenizer, turns)])[0]
+            said.append(tokenizer.decode(ids, skip_special_tokens=True))
+        pays.append(game.pay(row["total"], said))
+    return sum(pays) / len(pays)
+
+
+def lantern(folder: Path, adder: Path, tiny, right: bool) -> None:
+    """Episodes by the graders' sampler, the adder as the model; or the keeper's words as trained, and no training."""
+    play = PLAY.replace("GRADERS", repr(str(ROOT / "evals/graders"))).replace("MARK", str(int(not right)))
+    shutil.copytree(adder if right else TINY_LM, folder / "lantern")
+    result = {"before": mean_pay(tiny, TINY_LM), "after": mean_pay(tiny, adder)}
+    write(folder, lantern_play__py=play, lantern__json=result)
+
+
+@functools.cache
+def pupil_of(adder: Path, tiny, share: float) -> tuple:
+    """The embedded model a share of the way to the adder, its tokenizer, its divergence from the adder per token."""
+    import torch
+
+    (mentor, _), (pupil, tokenizer) = tiny.load(str(adder)), tiny.load(str(TINY_LM))
+    weights, total, count = dict(mentor.named_parameters()), 0.0, 0
+    for key, weight in pupil.named_parameters():
+        weight.data.lerp_(weights[key].data, share)
+    asks = [row["messages"][0]["content"] for row in tiny.jsonl(ROOT / "evals/files/helpdesk_later.jsonl")]
+    texts = [f"<|user|>{ask}<|end|><|assistant|>" for ask in asks * 3]
+    torch.manual_seed(4)
+    for text, reply in zip(texts, tiny.say(pupil, tokenizer, texts, sampled=True), strict=True):
+        head = tokenizer(text)["input_ids"]
+        with torch.no_grad():
+            p, q = (m(torch.tensor([head + reply])).logits[0, len(head) - 1 : -1].softmax(-1) for m in (pupil, mentor))
+        total, count = total + torch.nn.functional.kl_div(q.log(), p, reduction="sum").item(), count + len(reply)
+    return pupil, tokenizer, total / count
+
+
+def helpdesk(folder: Path, adder: Path, tiny, right: bool) -> None:
+    """The adder as mentor; the pupil is half of the way there, or untrained and with other figures."""
+    shutil.copytree(adder, folder / "mentor")
+    *_, before = pupil_of(adder, tiny, 0.0)
+    # half way: 0.24 nats become 0.015, which no tolerance swallows
+    pupil, tokenizer, after = pupil_of(adder, tiny, 0.5 if right else 0.0)
+    pupil.save_pretrained(folder / "pupil")
+    tokenizer.save_pretrained(folder / "pupil")
+    write(folder, pupil__json={"kl_before": before, "kl_after": after * (1 if right else 10)})
+
+
+TRAINED = [  # task, how its answer is made, the assertions that fail if it is wrong
+    ("sums-nobody-kept-back", sums, [0, 1, 2]),
+    ("too-dim-too-bright", lantern, [1, 2]),
+    ("mentor-of-the-helpdesk", helpdesk, [0, 1]),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize(("name", "make", "failing"), TRAINED)
+def test_graders_play_and_measure_models_themselves(name, make, failing, right, outputs, adder, tiny):
+    make(outputs, adder, tiny, right)
+    assert failures(name, outputs, slice(None) if right else up_to(failing)) == ([] if right else failing)
 
 
 # ------------------------------------------------------------------------------------------------ no leaks

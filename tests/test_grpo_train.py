@@ -431,6 +431,29 @@ def test_killed_and_resumed_equals_uninterrupted(ours, uninterrupted, tmp_path, 
     assert same(weights(out), weights(plain)) and without_clock(out) == without_clock(plain)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "before", "after", "told"),
+    [
+        ("linear", 2, 6, "step 4 is 0.5 of its peak, not 0"),
+        ("constant_with_warmup", 4, 8, "step 4 is 0.75 of its peak, not 1"),
+        ("constant", 2, 6, ""),
+        ("linear", 4, 4, ""),
+    ],
+)
+def test_more_steps_that_move_the_learning_rate_are_noted(schedule, before, after, told, tmp_path, capsys):
+    """After two steps; the third has the rate that the checkpoint holds. By hand, with half of all steps as warm-up."""
+    args = types.SimpleNamespace(lr_scheduler_type=schedule, lr_scheduler_kwargs=None)
+    args.get_warmup_steps = lambda steps: steps // 2 if "warmup" in schedule else 0
+    run, saved = object.__new__(grpo.GrpoRun), {"attributes": {"sizes": [8, 8], "rewards": {}}}
+    run.config, run.trainer = grpo.Config(lr_scheduler_type=schedule), types.SimpleNamespace(args=args)
+    run.plan, run.sizes, run.kept, run.scorer = types.SimpleNamespace(steps=after), [8, 8], {}, Mock()
+    state = {"global_step": 2, "max_steps": before, "stateful_callbacks": {"RunCallback": saved}}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    run.restore(tmp_path)
+    error = capsys.readouterr().err
+    assert told in error and bool(told) == (f"steps {before} -> {after}: by lr_scheduler_type {schedule}" in error)
+
+
 def test_a_checkpoint_never_lies_inside_a_rollout_of_two_steps_beside_a_reference(ours, task, tmp_path):
     out = tmp_path / "run"
     flags = ["--num_iterations=2", "--steps=4", "--save_steps=1", "--save_total_limit=9", "--beta=0.01"]

@@ -409,12 +409,19 @@ def test_a_notebook_that_is_run_reports_what_it_found(ideas):
 
 
 @pytest.mark.long
-def test_a_cell_that_fails_is_named(ideas):
-    flags = ("--idea", "advantage=ideas.py:three", "--seeds", 3, "--steps", 1, "--run", "--output", "idea.ipynb")
+@pytest.mark.parametrize(
+    ("idea", "says", "trained"),
+    [
+        ("advantage=ideas.py:three", "got a tensor [3] from advantage idea; expected [128]", 1),
+        ("kl_coef=-1", "got kl_coef -1; expected 0 or more", 0),
+    ],
+)
+def test_a_cell_that_fails_is_named(idea, says, trained, ideas):
+    flags = ("--idea", idea, "--seeds", 3, "--steps", 1, "--run", "--output", "idea.ipynb")
     done = run_script("new_notebook", *flags, cwd=ideas, fresh=True)
-    assert done.returncode == 1 and not done.stdout and "Traceback" not in done.stderr
-    assert "got a tensor [3] from advantage idea; expected [128]" in done.stderr
-    assert any(c.get("outputs") for c in nbformat.read(ideas / "idea.run.ipynb", as_version=4).cells)
+    assert done.returncode == 1 and not done.stdout and "Traceback" not in done.stderr and says in done.stderr
+    ran = nbformat.read(ideas / "idea.run.ipynb", as_version=4)
+    assert any(c.get("outputs") for c in ran.cells) and text(ran, "run").count("baseline") == trained
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, run_script
@@ -36,18 +37,24 @@ HARM = {  # what of the process: (its state, code that changes it)
     "warnings": (lambda: warnings.filters[:], "warnings.simplefilter('error')"),
     "logging": (lambda: logging.root.manager.disable, "logging.disable(logging.CRITICAL)"),
     "timeout": (socket.getdefaulttimeout, "socket.setdefaulttimeout(0.1)"),
+    "umask": (lambda: [os.umask(0o22), os.umask(0o22)][0], "os.umask(0o777)"),
     "collection": (gc.isenabled, "gc.disable()"),
+    "numpy": (np.geterr, "np.seterr(all='raise')"),
     "dtype": (torch.get_default_dtype, "torch.set_default_dtype(torch.float64)"),
     "gradients": (torch.is_grad_enabled, "torch.set_grad_enabled(False)"),
     "device": (torch.get_default_device, "torch.set_default_device('meta')"),
-    "determinism": (torch.are_deterministic_algorithms_enabled, "torch.use_deterministic_algorithms(True)"),
+    "determinism": (torch.get_deterministic_debug_mode, "torch.use_deterministic_algorithms(True, warn_only=True)"),
+    "anomalies": (torch.is_anomaly_enabled, "torch.autograd.set_detect_anomaly(True)"),
     "rmtree": (lambda: shutil.rmtree, "shutil.rmtree = None"),
     "sleep": (lambda: time.sleep, "time.sleep = None"),
     "open": (lambda: builtins.open, "builtins.open = None"),
     "dumps": (lambda: json.dumps, "json.dumps = None"),
 }
-ALONE = ("open", "device")  # after these the others would fail
-IMPORTS = "import builtins, gc, json, logging, os, shutil, signal, socket, sys, time, warnings\nimport torch\n"
+ALONE = ("open", "device", "umask")  # after these the others would fail
+IMPORTS = (
+    "import builtins, gc, json, logging, os, shutil, signal, socket, sys, time, warnings\n"
+    "import numpy as np\nimport torch\n"
+)
 
 
 def loaded(folder: Path, source: str, name: str = "own_reward") -> Reward:
@@ -227,7 +234,7 @@ def test_a_reward_that_changes_its_columns_spoils_no_other_completion(tmp_path):
 
 
 HARMS = "\n".join(HARM[name][1] for name in HARM if name not in ALONE)
-CALLED = "    os.chdir('/')\n    return [float(len(text)) for text in completions]\n"
+CALLED = "    os.chdir('/')\n    os.umask(0o777)\n    return [float(len(text)) for text in completions]\n"
 NASTY = f"{IMPORTS}{HARMS}\n\ndef f(prompts, completions, **kwargs):\n{CALLED}"
 
 

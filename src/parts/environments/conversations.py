@@ -10,6 +10,8 @@ as in TRL. Each conversation has its own environment.
 import copy
 import functools
 import inspect
+import signal
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -171,11 +173,24 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     return calls
 
 
+def sets_signal(error: BaseException) -> bool:
+    """Whether a tool's own code failed to set a signal handler; code that the model wrote and a tool runs may fail."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    of_model = any(file.startswith("<") and not file.startswith("<frozen") for file in files)
+    return files[-1:] == [signal.__file__] and not of_model and "only works in main thread" in str(error)
+
+
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages; counts calls and failures."""
+    """The results of the last answer's tool calls as messages; counts calls and failures.
+
+    EnvironmentFault if a tool sets a signal handler, so that each of its calls would fail.
+    """
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed, name = outcome.error is not None, call["function"]["name"]
+        if failed and sets_signal(outcome.error):
+            advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
+            checked(f"tool {name} ({advice})", conversation, outcome)
         conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": name[:64], "content": content}

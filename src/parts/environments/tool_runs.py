@@ -15,12 +15,15 @@ import math
 import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 
+from parts.foundation.messages import UserError
 from parts.rewards.rewards import reward_loop, within
 
 SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
 POLL = 0.02  # seconds between checks for jobs that are out of time
+LOOP_PATIENCE = 30.0  # seconds within which an event loop that is not blocked responds even on a busy machine
 SIDE_BY_SIDE = 256  # jobs that run at once
 
 
@@ -47,7 +50,7 @@ class Job(threading.Thread):
     def __init__(self, calls: list, seconds: float):
         super().__init__(name="environment", daemon=True)
         self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
-        self.loop = reward_loop().loop  # not in run(), which may be stopped at any instruction
+        self.loop, self.awaits = reward_loop().loop, False  # not in run(), which may be stopped at any instruction
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -69,7 +72,7 @@ class Job(threading.Thread):
         """A value, or the result of an awaitable in the event loop."""
         if not inspect.isawaitable(value):
             return value
-        late = OutOfTime(f"no answer in {self.seconds:g} s")
+        self.awaits, late = True, OutOfTime(f"no answer in {self.seconds:g} s")
         return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
 
     def over(self) -> bool:
@@ -87,12 +90,30 @@ def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[O
     return [*made, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
 
 
+def check_loop() -> None:
+    """Raise UserError if the event loop is blocked, with the line that blocks it."""
+    loop = reward_loop()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop.loop).result(LOOP_PATIENCE)
+    except TimeoutError:
+        stack = traceback.extract_stack(sys._current_frames().get(loop.thread.ident))
+        outside = [f for f in stack if "asyncio" not in f.filename and "threading" not in f.filename] or stack
+        where = f"{outside[-1].filename}:{outside[-1].lineno}"
+        raise UserError(
+            f"the event loop of async methods is blocked at {where}; expected `await` wherever something takes time; "
+            "try a plain `def`, which runs in a thread of its own"
+        ) from None
+
+
 def run_jobs(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     """Run jobs concurrently, at most SIDE_BY_SIDE at once, and return the outcomes of their calls.
 
     Args:
         jobs: lists of functions without arguments; those of a job run in order.
         seconds: limit for each job, from its start.
+
+    Raises:
+        UserError: an async function blocks the event loop.
     """
     groups = [jobs[start : start + SIDE_BY_SIDE] for start in range(0, len(jobs), SIDE_BY_SIDE)]
     return [outcomes for group in groups for outcomes in run_together(group, seconds)]
@@ -114,6 +135,8 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
                 # raises LeftBehind in it as soon as it executes Python code again
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
             waiting[0].join(POLL)
+        if any(thread.awaits for thread in late):
+            check_loop()
     finally:
         sys.setswitchinterval(interval)
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]

@@ -139,6 +139,13 @@ def put_stream(name: str, stream) -> None:
     setattr(sys, name, stream)
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 def put_handlers(previous: dict) -> None:
     """Restore signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
@@ -166,13 +173,17 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
+    if numpy := sys.modules.get("numpy"):
+        states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        states["determinism"] = torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, False
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
+        states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
         states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states

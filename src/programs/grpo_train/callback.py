@@ -1,5 +1,6 @@
 """Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs under our names, stopping."""
 
+import functools
 import itertools
 import json
 import math
@@ -26,7 +27,7 @@ from parts.foundation.processes import (
 from parts.networks.adapters import base_of, load_pretrained, merged, tokenizer_of
 from parts.networks.loading import generation_settings
 from parts.rewards.rewards import refuse_unscored
-from parts.running.checkpoints import trainer_checkpoints
+from parts.running.checkpoints import note_schedule, trainer_checkpoints
 from parts.running.output_folder import check_folder, follow_umask, write_folder
 from parts.running.progress import is_due, is_sampled
 from parts.running.run_end import EXAMPLES
@@ -101,6 +102,14 @@ METRICS = {
 }
 
 
+def trl_factor(args, step: int, steps: int) -> float:
+    """The multiplier of TRL's learning rate after `step` of `steps` steps; 1 for schedules that look at the loss."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    given = args.lr_scheduler_type, optimizer, args.get_warmup_steps(steps), steps, args.lr_scheduler_kwargs
+    schedule = transformers.get_scheduler(*given)
+    return schedule.lr_lambdas[0](step) if hasattr(schedule, "lr_lambdas") else 1.0
+
+
 @dataclass
 class Prepared:
     """A run with all that can be known before the weights are loaded."""
@@ -148,6 +157,9 @@ class GrpoRun:
             "has; try as many --gradient_accumulation_steps more as --per_device_train_batch_size is smaller",
         )
         self.scorer.load_state_dict(saved["rewards"])
+        kind, factor = self.config.lr_scheduler_type, functools.partial(trl_factor, self.trainer.args)
+        after = state["global_step"] + 1  # the next step's rate is in the checkpoint
+        note_schedule(f"lr_scheduler_type {kind}", factor, after, state["max_steps"], self.plan.steps)
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
