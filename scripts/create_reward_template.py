@@ -52,25 +52,25 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       120-168  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       171-180  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       183-359  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       362-382  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       385-392  user scripts     A user's Python script or notebook, read from its source
-#       395-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       635-727  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       730-940  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      943-1242  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1245-1351  extracts         Extract from a Python file what some of its names need
-#     1354-1581  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1584-1695  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1698-1976  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1979-2126  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2129-2369  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2372-3074  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3077-3485  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3488-3710  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3713-3903  command          The command line
+#       119-167  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       170-179  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       182-358  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       361-381  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       384-391  user scripts     A user's Python script or notebook, read from its source
+#       394-631  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       634-726  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       729-939  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      942-1241  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1244-1350  extracts         Extract from a Python file what some of its names need
+#     1353-1566  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1569-1680  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1683-1954  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1957-2104  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2107-2347  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2350-3052  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3055-3463  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3466-3688  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3691-3881  command          The command line
 
 import argparse
 import ast
@@ -90,7 +90,6 @@ import io
 import itertools
 import json
 import keyword
-import locale
 import logging
 import math
 import os
@@ -1448,16 +1447,11 @@ def stream_of(name: str) -> tuple:
     return stream, getattr(stream, "closed", False)
 
 
-def put_stream(name: str, stream, closed: bool) -> None:
+def put_stream(name: str, stream) -> None:
     """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
+    if getattr(stream, "closed", False):
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
@@ -1465,11 +1459,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def put_handlers(previous: dict) -> None:
@@ -1482,9 +1471,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -1495,26 +1483,23 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
         "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
         states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
         states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 
@@ -1936,13 +1921,6 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHER_FORMS = {  # {parameter: whose form has it}
-    "queries": "OpenRLHF",
-    "reward_inputs": "EasyR1",
-    "solution_strs": "verl's batch manager",
-}
-
-
 def refuse_other_forms(spec: str, function) -> None:
     """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
@@ -1953,9 +1931,9 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
-    known = not owners or {"completion", "completions"} & names
+    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
+    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
+    known = not foreign or {"completion", "completions"} & names
     need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 

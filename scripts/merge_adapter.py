@@ -31,7 +31,7 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #       371-417  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
 #       420-569  adapters       LoRA adapters: where their base and tokenizer are, loading, merging, saving
 #       572-609  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       612-768  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       612-764  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import contextlib
@@ -737,17 +737,13 @@ def merged_folder(args) -> dict:
     }
 
 
-def command_parser() -> argparse.ArgumentParser:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("adapter", metavar="ADAPTER", help="folder with adapter_config.json")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder for the merged model")
     parser.add_argument("--base", metavar="M", help="folder or hub id (default: what the adapter's config names)")
     parser.add_argument("--dtype", choices=[*DTYPES], help="dtype of the weights (default: what the base declares)")
-    return parser
-
-
-def main(argv: list[str] | None = None) -> int:
-    args = parse_flags(command_parser(), argv)
+    args = parse_flags(parser, argv)
     try:
         report = merged_folder(args)
     except UserError as error:

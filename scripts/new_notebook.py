@@ -28,12 +28,12 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 
 # Contents
 #        68-108  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       111-115  bundle        Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       118-294  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       297-317  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       320-493  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       496-627  reward forms  The forms that a reward function may have, and loading rewards from files
-#       630-871  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       111-120  bundle        Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       123-299  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       302-322  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       325-484  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       487-704  reward forms  The forms that a reward function may have, and loading rewards from files
+#       707-923  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -46,12 +46,12 @@ import importlib.util
 import inspect
 import io
 import json
-import locale
 import logging
 import math
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -113,6 +113,11 @@ def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+
+
+def in_bundle(path: str) -> str:
+    """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
+    return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
@@ -360,16 +365,11 @@ def stream_of(name: str) -> tuple:
     return stream, getattr(stream, "closed", False)
 
 
-def put_stream(name: str, stream, closed: bool) -> None:
+def put_stream(name: str, stream) -> None:
     """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
+    if getattr(stream, "closed", False):
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
@@ -377,11 +377,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def put_handlers(previous: dict) -> None:
@@ -394,9 +389,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -407,26 +401,23 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
         "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
         states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
         states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 
@@ -494,6 +485,10 @@ REWARD_STATE = OwnState()
 
 
 # -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
 
 
 def is_installed(name: str, folder: Path) -> bool:
@@ -576,6 +571,36 @@ def import_file(kind: str, spec: str, file: str):
     return module
 
 
+def is_weight(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def list_weights(spec: str, members: dict, functions: list, named: str) -> list[float]:
+    """Weights of a list of functions: its attribute `weights`, or the file's list that the spec names, `named`.
+
+    Raises:
+        UserError: there are no weights, or not one for each function.
+    """
+    lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
+    preset, many = getattr(functions, "weights", None), f"got reward {spec!r}: {len(functions)} functions"
+    if named:
+        got = f"got reward {spec!r}: a list with weights of its own, {preset}"
+        need(preset is None, f"{got}; expected no others")
+        expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        got = f"got reward {spec!r}: no list of numbers {named!r}"
+        need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
+        preset = lists[named]
+    elif preset is None and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = fits[0] if fits else f"WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        target = spec.partition("*")[0]
+        raise UserError(f"{many} without weights; expected one for each; try {target}*{advice}")
+    weights = [1.0] if preset is None else preset
+    need(len(weights) == len(functions), f"{many} with {len(weights)} weights; expected one for each")
+    return weights
+
+
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
     """Whether a member of a library is a function or callable object with one of the parameters `names`."""
     try:
@@ -615,6 +640,25 @@ def full_spec(spec: str) -> str:
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
+def find_reward(spec: str):
+    """(The function or list of functions that a spec names, the members of its file)."""
+    file, name, _ = spec_parts(full_spec(spec))
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    module = import_file("reward", spec, file)
+    members = vars(module)
+    reward = getattr(module, name, None)
+    if isinstance(reward, list) and reward and all(map(callable, reward)):
+        return reward, members
+    defined = {n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__}
+    known = [n for n, m in defined.items() if callable(m) and n == getattr(m, "__name__", n) and not n.startswith("_")]
+    rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
+    got = f"got reward {spec!r}: {file} has no function {name!r}"
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
+    return reward, members
+
+
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
     text = spec_parts(spec)[2]
@@ -625,6 +669,39 @@ def weight_of(spec: str) -> float:
         raise UserError(f"got reward {spec!r}: {text!r} is not a number; {expected}") from None
     need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
     return weight
+
+
+def refuse_other_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    try:
+        names = {*inspect.signature(function).parameters}
+    except ValueError:  # a builtin
+        return
+    got = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    target = spec.partition("*")[0]
+    port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
+    need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
+    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
+    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
+    known = not foreign or {"completion", "completions"} & names
+    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, a preset (a list of functions with an attribute `weights`), or a list of functions whose
+    weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    """
+    reward, members = find_reward(spec)
+    for function in reward if isinstance(reward, list) else [reward]:
+        refuse_other_forms(spec, function)
+    if not isinstance(reward, list):
+        return [(reward, weight_of(spec))]
+    text = spec_parts(spec)[2]
+    named = text if text.isidentifier() else ""
+    factor = 1.0 if named else weight_of(spec)
+    return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
 
 
 # ------------------------------------------------------------------------- new notebook (src/programs/new_notebook.py)
@@ -646,26 +723,16 @@ def names_in(text: str, imported: bool = False) -> set[str]:
     return {x.get_name() for x in symbols if x.is_assigned() or (imported and x.is_imported())}
 
 
-def check_function(flag: str, target: str, *more: str) -> str:
-    """Raise UserError unless FILE.py:name names a file that binds the name, and `more`; returns the file."""
+def check_function(flag: str, target: str) -> str:
+    """Raise UserError unless FILE.py:name names a file that binds the name; returns the file."""
     file, colon, name = target.rpartition(":")
     need(colon and Path(file).is_file(), f"got {flag}: no file {file!r}; expected FILE.py:function")
     try:
         known = sorted(names_in(Path(file).read_text(encoding="utf-8-sig")))
     except (SyntaxError, ValueError) as error:
         raise UserError(f"got {flag} ({error}); expected Python") from None
-    for word in (name, *more):
-        need(word in known, f"got {flag}: {file} has no {word!r}; expected one of its names{suggest(word, known)}")
+    need(name in known, f"got {flag}: {file} has no {name!r}; expected one of its names{suggest(name, known)}")
     return file
-
-
-def check_reward(spec: str) -> None:
-    """Raise UserError unless FILE.py:name[*weight] is one that there is."""
-    file, name, weight = spec_parts(spec)
-    lists = [weight] if weight.isidentifier() else []  # the file's list of weights
-    if not lists:
-        weight_of(spec)  # UserError for what is no number
-    check_function(f"--reward {spec!r}", f"{file}:{name}", *lists)
 
 
 def seen_from(path: str, folder: Path) -> str:
@@ -729,29 +796,16 @@ def setting_of(name: str, value: str, notebook: dict):
         raise UserError(f"got {flag}; expected a number, such as 0.28 for 28%; try --help") from None
 
 
-def check_settings(settings: dict) -> None:
-    """Raise UserError unless the notebook's trainer takes an idea's settings."""
-    spec = importlib.util.spec_from_file_location("notebook_trainer", BUNDLE / "scripts" / "ppo_train.py")
-    sys.modules[spec.name] = trainer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(trainer)
-    try:
-        trainer.check_config(trainer.Config(algorithm="grpo", **settings))
-    except trainer.UserError as error:
-        raise UserError(f"got --idea {' --idea '.join(f'{k}={v}' for k, v in settings.items())}: {error}") from None
-
-
 def set_idea(notebook: dict, ideas: list[str]) -> None:
     """Put ideas KIND=FILE.py:function and SETTING=value into the notebook's idea cell, in place."""
     others = ["".join(cell["source"]) for cell in code_cells(notebook) if cell["id"] != "idea"]
     taken, texts, rewards, chosen = names_in("\n".join(others), imported=True), {}, ["*REWARDS"], {}
-    settings = {}
     for idea in ideas:
         (kind, equals, value), flag = idea.partition("="), f"--idea {idea}"
         need(equals and value, f"got {flag}; expected reward=, advantage= or loss=FILE.py:function, or SETTING=value")
         need(kind not in chosen or kind == "reward", f"got two --idea {kind}=; expected one")
         if kind != "reward" and (kind not in ("advantage", "loss") or ":" not in value):
-            settings[kind] = setting_of(kind, value, notebook)
-            chosen[kind] = repr(settings[kind])
+            chosen[kind] = repr(setting_of(kind, value, notebook))
             continue
         file, name = check_function(flag, value), value.rpartition(":")[2]
         if file not in texts:
@@ -760,8 +814,6 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
         if kind == "reward":
             rewards.append(name)
         chosen[kind] = f"[{', '.join(rewards)}]" if kind == "reward" else name
-    if settings and chosen.keys() <= {*settings, "reward"}:  # which settings a function reads, no table says
-        check_settings(settings)
     shown = ", ".join(f'"{key}": {value}' for key, value in chosen.items())
     source = "\n\n\n".join([*texts.values(), f"BASELINE = {{}}\nIDEA = {{{shown}}}"])
     cell_of(notebook, "idea")["source"] = source.splitlines(keepends=True)
@@ -781,7 +833,7 @@ def new_notebook(args) -> dict:
         need(exists(path) or not is_path, f"got --{name} {path}, which does not exist; expected a {kind} or a hub id")
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
-        check_reward(spec)
+        load_rewards(spec)
     need(args.steps is None or args.steps > 0, f"got --steps {args.steps}; expected 1 or more")
     seeds = args.seeds or []  # one that counts twice would make the noise look smaller
     need(len({*seeds}) == len(seeds) and min(seeds, default=0) >= 0, f"got --seeds {seeds}; expected different ones")

@@ -39,30 +39,30 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       112-166  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       169-216  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       219-421  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       424-455  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       458-485  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       488-495  user scripts   A user's Python script or notebook, read from its source
-#       498-735  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       738-831  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      834-1101  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1104-1189  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1192-1210  prompts        Load training and held-out prompts as token ids
-#     1213-1250  extracts       Extract from a Python file what some of its names need
-#     1253-1474  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1477-1755  reward forms   The forms that a reward function may have, and loading rewards from files
-#     1758-1788  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1791-1806  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#     1809-1852  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1855-1861  losses         The KL to the reference, policy and value losses, and how losses per token become one …
-#     1864-1938  idle settings  Settings without effect in a configuration: named at the start, with what would …
-#     1941-1952  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1955-2003  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
-#     2006-2258  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2261-2383  training       The check of a page, its run, and the results of both
-#     2386-2646  command        The command line
+#       111-165  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       168-215  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       218-420  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       423-454  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       457-484  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       487-494  user scripts   A user's Python script or notebook, read from its source
+#       497-734  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       737-830  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      833-1100  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1103-1188  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1191-1209  prompts        Load training and held-out prompts as token ids
+#     1212-1230  extracts       Extract from a Python file what some of its names need
+#     1233-1440  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1443-1714  reward forms   The forms that a reward function may have, and loading rewards from files
+#     1717-1747  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1750-1765  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#     1768-1811  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1814-1820  losses         The KL to the reference, policy and value losses, and how losses per token become one …
+#     1823-1897  idle settings  Settings without effect in a configuration: named at the start, with what would …
+#     1900-1911  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1914-1962  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
+#     1965-2201  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2204-2326  training       The check of a page, its run, and the results of both
+#     2329-2571  command        The command line
 
 import argparse
 import ast
@@ -81,7 +81,6 @@ import inspect
 import io
 import itertools
 import json
-import locale
 import logging
 import math
 import os
@@ -1231,25 +1230,6 @@ def bound_names(statement: ast.AST) -> set[str]:
     return names
 
 
-def import_blocks(imports: list[ast.stmt], left_out=("__future__",)) -> str:
-    """Imports as text: a block of the standard library and one of other modules, `import x` before `from x`.
-
-    A module's names are merged into one line; `import *` has its own.
-    """
-    blocks = {True: {}, False: {}}  # {is standard library: {start of a line: its names}}
-    for node, alias in ((x, alias) for x in imports for alias in x.names):
-        module, name = (getattr(node, "module", None) or alias.name).partition(".")[0], ast.unparse(alias)
-        if module in left_out:
-            continue
-        names = blocks[module in sys.stdlib_module_names]
-        start = f"from {'.' * node.level}{node.module or ''} import " if isinstance(node, ast.ImportFrom) else "import "
-        together = start != "import " and name != "*"
-        names.setdefault(start if together else start + name, {}).update({name: None} if together else {})
-    blocks = [[start + ", ".join(names) for start, names in block.items()] for block in blocks.values()]
-    ordered = (sorted(block, key=lambda line: (line.startswith("from"), line)) for block in blocks)
-    return "\n\n".join("\n".join(block) for block in ordered if block)
-
-
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
@@ -1341,16 +1321,11 @@ def stream_of(name: str) -> tuple:
     return stream, getattr(stream, "closed", False)
 
 
-def put_stream(name: str, stream, closed: bool) -> None:
+def put_stream(name: str, stream) -> None:
     """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
+    if getattr(stream, "closed", False):
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
@@ -1358,11 +1333,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def put_handlers(previous: dict) -> None:
@@ -1375,9 +1345,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -1388,26 +1357,23 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
         "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
         states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
         states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 
@@ -1715,13 +1681,6 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHER_FORMS = {  # {parameter: whose form has it}
-    "queries": "OpenRLHF",
-    "reward_inputs": "EasyR1",
-    "solution_strs": "verl's batch manager",
-}
-
-
 def refuse_other_forms(spec: str, function) -> None:
     """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
@@ -1732,9 +1691,9 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
-    known = not owners or {"completion", "completions"} & names
+    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
+    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
+    known = not foreign or {"completion", "completions"} & names
     need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
@@ -2132,60 +2091,44 @@ def origins(nodes: list[ast.stmt]) -> dict[str, str]:
     return origin_of
 
 
-def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.stmt]]:
-    """(text, statements, imports at the top) of a Python file.
+def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt]]:
+    """(text, statements) of a Python file.
 
-    The text is without these, known imports, its docstring and a block `if __name__ == ...`.
+    The text is without known imports, its docstring and a block `if __name__ == ...`.
     """
     text = Path(file).read_text(encoding="utf-8")
     try:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
-    lines, imports, at_top = text.splitlines(), [], True
+    lines = text.splitlines()
     for node in body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         is_import = isinstance(node, IMPORTS) and ";" not in lines[node.lineno - 1]
-        at_top &= is_text or is_import  # further down, sys.path may have changed
-        parts = one_name_each([node]) if is_import else []
-        unknown = [] if at_top else [ast.unparse(x) for x in parts if ast.unparse(x) not in known]
-        imports += parts if at_top else []
+        parts = [ast.unparse(x) for x in one_name_each([node])] if is_import else []
+        unknown = [x for x in parts if x not in known and not x.startswith("from __future__")]
         if is_text or is_main or len(unknown) < len(parts):
             height = node.end_lineno - node.lineno + 1
             lines[node.lineno - 1 : node.end_lineno] = ["; ".join(unknown), *[""] * (height - 1)]
-    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip()), body, imports
-
-
-def imports_of(source: str) -> list[ast.stmt]:
-    return [node for node in ast.parse(source).body if isinstance(node, IMPORTS)]
-
-
-def with_imports(source: str, imports: list[ast.stmt]) -> str:
-    """The page with further imports among its own; its line that must come before torch stays there."""
-    lines, imported = source.splitlines(), imports_of(source)
-    start, end = imported[0].lineno - 1, imported[-1].end_lineno
-    covered = {number for node in imported for number in range(node.lineno - 1, node.end_lineno)}
-    between = [line for number, line in enumerate(lines[start:end], start) if line and number not in covered]
-    standard, _, others = import_blocks([*imported, *imports]).partition("\n\n")
-    lines[start:end] = ["\n\n".join((standard, *between, others))]
-    return "\n".join(lines) + "\n"
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip()), body
 
 
 def with_text(source: str, flag: str, spec: str) -> str:
     """The page with the code of FILE.py:name before its Config, once."""
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
-    text, body, imports = own_text(file, {*map(ast.unparse, one_name_each(imports_of(source)))})
+    page = ast.parse(source).body
+    text, body = own_text(file, {*map(ast.unparse, one_name_each([x for x in page if isinstance(x, IMPORTS)]))})
     theirs = [node.name for node in body if hasattr(node, "name")]
     known = f"which {file} does not define; expected one of {', '.join(theirs)}"
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
-    if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
-        return source
-    of_page, others = origins(ast.parse(source).body), origins(body)
+    statements = {*map(ast.unparse, page)}
+    if all(ast.unparse(x) in statements for x in body if hasattr(x, "name") or isinstance(x, ast.Assign)):
+        return source  # another flag has inserted it
+    of_page, others = origins(page), origins(body)
     both = sorted(x for x in of_page.keys() & others if not of_page[x] or of_page[x] != others[x])
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
-    source = with_imports(source, imports)
     return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)
 
 
@@ -2417,32 +2360,15 @@ def check_file(file: str, force: bool) -> None:
     need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
 
 
-def check_out(source: str, given: dict, out: Path) -> None:
-    """Raise UserError where the output folder is not an earlier run's, or the metrics file exists already."""
-    if "out" not in given:
-        return
-    free = not out.exists() or (out / "settings.json").is_file()
+def check_out(given: dict, out: Path) -> None:
+    """Raise UserError where the output folder is not an earlier run's."""
+    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
-    name = given.get("metrics_file", settings_of(source).get("metrics_file", {}).get("default", "").strip("'"))
-    log, folder = Path(name).resolve(), out.resolve()
-    own_log = log in (folder / "metrics.jsonl", folder / "samples.jsonl")
-    kept = folder not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
-    got = f"got --metrics_file {name}, a folder, not empty or the run's own log; expected a new file; try another name"
-    need(not name or not (own_log or kept), got)
 
 
 def rows_text(rows: list[dict]) -> str:
     """JSONL that a page reads; dates and decimals become text."""
     return "".join(json.dumps(row["columns"], ensure_ascii=False, default=str) + "\n" for row in rows)
-
-
-def check_metric_names(source: str, given: dict) -> None:
-    """Raise UserError for --metric_names that are not NAME=METRIC with a metric that the page logs at each update."""
-    known = {*re.findall(r'"((?:reward|rollout|policy|value|kl|optim|time)/\w+)"', source)}
-    for pair in filter(None, given.get("metric_names", "").replace(" ", ",").split(",")):
-        user_name, _, name = pair.partition("=")
-        fits = f"got --metric_names with {pair}; expected NAME=METRIC with one of {', '.join(sorted(known))}"
-        need(user_name and name in known, fits + suggest(name, [*known]))
 
 
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
@@ -2500,7 +2426,6 @@ def given_settings(kind: str, source: str, words: list[str]) -> dict:
     flags = vars(parse_flags(page_parser(kind, source), words))
     given = {name: value for name, value in flags.items() if value is not None}
     check_settings(source, given)
-    check_metric_names(source, given)
     return given
 
 
@@ -2517,7 +2442,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if started:
         check_missing(source, given)
     out = Path(given.get("out", ""))
-    check_out(source, given, out)
+    check_out(given, out)
     rows, files = read_data(args, given, started)
     held_out = rows.get("eval_data", [])
     if given.get("reward"):

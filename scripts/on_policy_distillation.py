@@ -37,58 +37,58 @@ failed, 4 training diverged, 5 vLLM has other weights than the policy, 128 + n s
 """
 
 # Contents
-#       146-249  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       252-301  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       304-506  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       509-744  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      747-1138  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1141-1211  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1214-1451  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1454-1547  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1550-1807  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1810-2020  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2023-2114  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2117-2219  prompts           Load training and held-out prompts as token ids
-#     2222-2251  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2254-2486  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2489-2767  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2770-3089  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3092-3104  play              Play a policy's conversations with environments; each turn samples all open …
-#     3107-3154  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3157-3369  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3372-3489  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     3492-3558  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3561-3663  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3666-3864  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3867-4121  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4124-4446  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4449-4569  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4572-4820  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4823-4905  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4908-5117  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5120-5257  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5260-5452  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5455-5508  rollouts          Sample and score a batch's rows over all processes
-#     5511-5586  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5589-5669  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5672-5745  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5748-5900  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5903-6074  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6077-6396  memory            The memory that a run will need, from the shape of its networks
-#     6399-6629  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6632-6675  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
-#     6678-6841  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6844-6950  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6953-7069  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     7072-7114  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7117-7468  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7471-7585  paired tests      Intervals, paired tests, pass@k
-#     7588-7666  settings          Settings of the trainer, and contradictions between them
-#     7669-7853  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7856-8095  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
-#     8098-8176  evaluation        The held-out gap between student and teacher
-#     8179-8327  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8330-8413  run               The memory and the plan of a run, its loop, and the command line
+#       145-248  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       251-300  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       303-505  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       508-743  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      746-1137  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1140-1210  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1213-1450  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1453-1546  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1549-1806  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1809-2019  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2022-2113  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2116-2218  prompts           Load training and held-out prompts as token ids
+#     2221-2250  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2253-2471  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2474-2745  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2748-3067  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3070-3082  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     3085-3132  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3135-3347  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3350-3467  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     3470-3536  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3539-3641  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3644-3842  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3845-4099  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4102-4424  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4427-4547  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4550-4798  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4801-4883  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4886-5095  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5098-5235  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5238-5430  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5433-5486  rollouts          Sample and score a batch's rows over all processes
+#     5489-5564  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5567-5647  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5650-5723  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5726-5878  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5881-6052  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6055-6374  memory            The memory that a run will need, from the shape of its networks
+#     6377-6607  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6610-6653  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     6656-6819  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6822-6928  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6931-7047  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     7050-7092  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7095-7446  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7449-7563  paired tests      Intervals, paired tests, pass@k
+#     7566-7644  settings          Settings of the trainer, and contradictions between them
+#     7647-7831  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7834-8073  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     8076-8154  evaluation        The held-out gap between student and teacher
+#     8157-8305  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8308-8391  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -114,7 +114,6 @@ import inspect
 import io
 import itertools
 import json
-import locale
 import logging
 import math
 import os
@@ -2353,16 +2352,11 @@ def stream_of(name: str) -> tuple:
     return stream, getattr(stream, "closed", False)
 
 
-def put_stream(name: str, stream, closed: bool) -> None:
+def put_stream(name: str, stream) -> None:
     """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
+    if getattr(stream, "closed", False):
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
@@ -2370,11 +2364,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def put_handlers(previous: dict) -> None:
@@ -2387,9 +2376,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -2400,26 +2388,23 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
         "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
         states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
         states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 
@@ -2727,13 +2712,6 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHER_FORMS = {  # {parameter: whose form has it}
-    "queries": "OpenRLHF",
-    "reward_inputs": "EasyR1",
-    "solution_strs": "verl's batch manager",
-}
-
-
 def refuse_other_forms(spec: str, function) -> None:
     """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
@@ -2744,9 +2722,9 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
-    known = not owners or {"completion", "completions"} & names
+    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
+    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
+    known = not foreign or {"completion", "completions"} & names
     need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
@@ -3089,7 +3067,7 @@ class Reward:
         return scores, parts
 
 
-# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
+# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
 
 
 def play_metrics(conversations: list) -> dict[str, float]:

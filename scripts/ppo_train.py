@@ -40,65 +40,64 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 """
 
 # Contents
-#       155-166  python source     Parses Python source in a process with threads
-#       169-272  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       275-351  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       354-556  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       559-794  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      797-1188  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1191-1261  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1264-1501  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1504-1597  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1600-1857  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1860-2070  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2073-2164  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2167-2269  prompts           Load training and held-out prompts as token ids
-#     2272-2504  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2507-2785  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2788-3114  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3117-3256  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3259-3481  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3484-3610  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3613-3930  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     3933-4110  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4113-4273  play              Play a policy's conversations with environments; each turn samples all open …
-#     4276-4444  play setup        Set up and score conversations, for all programs that take --environment
-#     4447-4494  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4497-4709  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4712-4857  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4860-4926  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4929-5031  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5034-5253  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5256-5543  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     5546-5865  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5868-5988  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5991-6239  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6242-6324  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6327-6573  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6576-6713  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     6716-6908  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6911-6964  rollouts          Sample and score a batch's rows over all processes
-#     6967-7256  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7259-7339  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7342-7642  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     7645-7764  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     7767-8045  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8048-8143  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8146-8324  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8327-8646  memory            The memory that a run will need, from the shape of its networks
-#     8649-8888  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     8891-8934  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
-#     8937-9100  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9103-9209  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9212-9328  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     9331-9373  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9376-9727  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     9730-9761  paired tests      Intervals, paired tests, pass@k
-#     9764-9787  settings          Settings of the trainer
-#     9790-9958  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#    9961-10074  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10077-10260  step              One step: rollout, experience, update, in the order of the data
-#   10263-10348  run               The memory and the plan of a run, its loop, and the command line
+#       153-164  python source     Parses Python source in a process with threads
+#       167-270  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       273-349  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       352-554  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       557-792  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      795-1186  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1189-1259  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1262-1499  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1502-1595  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1598-1855  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1858-2068  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2071-2162  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2165-2267  prompts           Load training and held-out prompts as token ids
+#     2270-2488  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2491-2762  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2765-3091  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3094-3214  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3217-3420  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3423-3543  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3546-3847  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3850-4185  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4188-4356  play setup        Set up and score conversations, for all programs that take --environment
+#     4359-4406  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4409-4621  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4624-4769  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4772-4838  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4841-4943  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4946-5165  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5168-5455  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     5458-5777  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5780-5900  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5903-6151  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6154-6236  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6239-6485  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6488-6625  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     6628-6820  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6823-6876  rollouts          Sample and score a batch's rows over all processes
+#     6879-7168  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7171-7251  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7254-7554  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     7557-7676  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     7679-7957  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     7960-8055  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8058-8236  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8239-8558  memory            The memory that a run will need, from the shape of its networks
+#     8561-8800  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     8803-8846  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     8849-9012  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9015-9121  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9124-9240  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     9243-9285  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9288-9639  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     9642-9673  paired tests      Intervals, paired tests, pass@k
+#     9676-9699  settings          Settings of the trainer
+#     9702-9870  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#     9873-9986  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#    9989-10172  step              One step: rollout, experience, update, in the order of the data
+#   10175-10260  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -124,7 +123,6 @@ import inspect
 import io
 import itertools
 import json
-import locale
 import logging
 import math
 import os
@@ -2371,16 +2369,11 @@ def stream_of(name: str) -> tuple:
     return stream, getattr(stream, "closed", False)
 
 
-def put_stream(name: str, stream, closed: bool) -> None:
+def put_stream(name: str, stream) -> None:
     """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
+    if getattr(stream, "closed", False):
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
@@ -2388,11 +2381,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def put_handlers(previous: dict) -> None:
@@ -2405,9 +2393,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -2418,26 +2405,23 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
         "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
         states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
         states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 
@@ -2745,13 +2729,6 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHER_FORMS = {  # {parameter: whose form has it}
-    "queries": "OpenRLHF",
-    "reward_inputs": "EasyR1",
-    "solution_strs": "verl's batch manager",
-}
-
-
 def refuse_other_forms(spec: str, function) -> None:
     """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
@@ -2762,9 +2739,9 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
-    known = not owners or {"completion", "completions"} & names
+    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
+    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
+    known = not foreign or {"completion", "completions"} & names
     need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
@@ -3195,20 +3172,6 @@ def tool_schema(environment, name: str, subject: str) -> dict:
         raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
-def check_hooks(environment, names: list[str], subject: str) -> None:
-    """Raise UserError unless there is `reset`, and `reply` and `get_reward` accept the contract's arguments."""
-    form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
-    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
-        if name not in names:
-            continue
-        signature = inspect.signature(getattr(environment, name))
-        try:
-            signature.bind(*arguments)
-        except TypeError as error:
-            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
-
-
 @prints_aside()
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Create environments by `make` to learn what they can do; UserError if they break the contract."""
@@ -3224,7 +3187,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
     names = [name for name, _ in members if not name.startswith("_")]
-    check_hooks(environment, names, subject)
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
 
@@ -3248,12 +3212,6 @@ def load_environments(spec: str) -> Environments:
         return Environments({None: environment_kind(name, member, file, spec)})
     need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
-
-
-def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
-    """The error that stops a run because an environment's own method raised."""
-    raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {kind.file}'}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised}")
 
 
 # ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
@@ -3345,19 +3303,6 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before, calls
 
 
-def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`<｜tool▁call▁begin｜>`, a name and JSON: in a code block (V3, R1) or after `<｜tool▁sep｜>` (V3.1)."""
-    before, *blocks = text.split("<｜tool▁call▁begin｜>")
-    calls = []
-    for block in blocks:
-        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
-        if first.strip() == "function":
-            first, _, rest = rest.partition("\n")
-        rest = rest.strip().removeprefix("```json").removesuffix("```")
-        calls.append(tool_call(first.strip(), json.loads(rest)))
-    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
-
-
 def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
     before, marker, rest = text.partition("<|tool_call_start|>")
@@ -3381,7 +3326,6 @@ CALL_FORMATS = {
     "qwen_xml": (qwen_xml_calls, "<function="),
     "hermes": (hermes_calls, "<tool_call>"),
     "mistral": (mistral_calls, "[TOOL_CALLS]"),
-    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
     "pythonic": (pythonic_calls, "<|tool_call_start|>"),
     "llama3_json": (llama3_json_calls, '"parameters": '),
 }
@@ -3418,21 +3362,16 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
     )
 
 
-@functools.cache  # warn once
-def warn_of_untagged_call(tool: str, form: str) -> None:
-    bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
-    say(
-        f"warning: got the JSON of a call of {tool} outside the form {form}; it stays text, as in vLLM and TRL; "
-        f"try {bare}a warm start on calls in that form, or a model that was trained on it"
-    )
-
-
 def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
-    """Warn if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
+    """Warn once if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
     names = {schema["function"]["name"] for schema in schemas}
     named = [name for name in re.findall(r'"name"\s*:\s*"([^"]+)"', text) if name in names]
     if named and re.search(r'"(arguments|parameters)"\s*:', text):
-        warn_of_untagged_call(named[0], form)
+        bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
+        say_once(
+            f"warning: got the JSON of a call of {named[0]} outside the form {form}; it stays text, as in vLLM and "
+            f"TRL; try {bare}a warm start on calls in that form, or a model that was trained on it"
+        )
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
@@ -3486,6 +3425,7 @@ def read_answer(
 SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
 POLL = 0.02  # seconds between checks for jobs that are out of time
 LOOP_PATIENCE = 30.0  # seconds within which an event loop that is not blocked responds even on a busy machine
+SIDE_BY_SIDE = 256  # jobs that run at once
 
 
 @dataclass
@@ -3533,12 +3473,8 @@ class Job(threading.Thread):
         """A value, or the result of an awaitable in the event loop."""
         if not inspect.isawaitable(value):
             return value
-        self.awaits = True
-        try:
-            late = OutOfTime(f"no answer in {self.seconds:g} s")
-            return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
-        finally:
-            self.awaits = False
+        self.awaits, late = True, OutOfTime(f"no answer in {self.seconds:g} s")
+        return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
 
     def over(self) -> bool:
         """Whether its time is up; the time of a job starts when it starts to run."""
@@ -3570,27 +3506,24 @@ def check_loop() -> None:
         ) from None
 
 
-def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
-    """Run jobs concurrently and return the outcomes of their calls.
+def run_jobs(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """Run jobs concurrently, at most SIDE_BY_SIDE at once, and return the outcomes of their calls.
 
     Args:
         jobs: lists of functions without arguments; those of a job run in order.
         seconds: limit for each job, from its start.
-        side_by_side: number of jobs that run at once.
 
     Raises:
         UserError: an async function blocks the event loop.
     """
-    results = []
-    for start in range(0, len(jobs), side_by_side):
-        results += run_together(jobs[start : start + side_by_side], seconds)
-    return results
+    groups = [jobs[start : start + SIDE_BY_SIDE] for start in range(0, len(jobs), SIDE_BY_SIDE)]
+    return [outcomes for group in groups for outcomes in run_together(group, seconds)]
 
 
 def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     """`run_jobs` for jobs that all run at once."""
     threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
-    late, awaited = {}, False
+    late = {}
     try:
         for thread in threads:
             thread.start()
@@ -3599,11 +3532,11 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
             thread.gate.release()  # once all have started, as starting a thread waits for busy ones
         while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
             for thread in filter(Job.over, waiting):
-                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                late[thread] = [*thread.outcomes]
                 # raises LeftBehind in it as soon as it executes Python code again
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
             waiting[0].join(POLL)
-        if awaited:
+        if any(thread.awaits for thread in late):
             check_loop()
     finally:
         sys.setswitchinterval(interval)
@@ -3613,8 +3546,7 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
 # ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
-KNOWN_SEAMS = 1000
-KNOWN_RENDERINGS = 256
+KNOWN_RENDERINGS = 1000
 OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
@@ -3634,9 +3566,8 @@ class TurnBridge:
             "got a tokenizer without chat template; expected one; try --chat_template FILE",
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
-        self.chat_template, self.seams = chat_template, {}
+        self.chat_template, self.rendered = chat_template, {}
         self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.rendered = {}
         # whether the installed transformers keeps control tokens out of messages by itself; 5.10, verl's, does not
         parameters = inspect.signature(tokenizer.apply_chat_template).parameters
         self.sanitizes = "sanitize_control_tokens" in parameters
@@ -3707,15 +3638,6 @@ class TurnBridge:
         places = [i for i in range(begins, shared) if one[i] in self.end_ids]
         return one[: places[-1] + 1] if places else []
 
-    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, cached for replies that differ only in their content."""
-        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
-        if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # the model makes up names and ids, so their number is unlimited
-                self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # keeps the tools' id, as in `render`
-        return self.seams[key][1]
-
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
         """The tokens after an answer, up to the start of the next one.
 
@@ -3725,7 +3647,7 @@ class TurnBridge:
             tools: the schemas with which the prompt was rendered.
         """
         before, answer, replies = stand_in(replies)
-        seam = self.known_seam(before, answer, replies, tools)
+        seam = self.seam(before, answer, replies, tools)
         whole = self.render([*before, answer, *replies], tools)
         roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
         need(
@@ -3785,13 +3707,6 @@ class TurnBridge:
         return ""
 
 
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
     """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
 
@@ -3802,7 +3717,9 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
         ValueError: the tokenizer encodes the letters as the control token nevertheless.
     """
     template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+    added = tokenizer.added_tokens_decoder.values()  # special ones, and those that the template writes
+    control = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    tokens = "|".join(map(re.escape, sorted(control, key=len, reverse=True))) or "(?!)"
 
     def marked(value):
         if isinstance(value, str):
@@ -3942,7 +3859,6 @@ class PlayLimits:
     answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
     seconds: float = 30.0  # for all tool calls of an answer, or for a reply
     characters: int = 8000  # in a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run concurrently
 
 
 @dataclass
@@ -3983,12 +3899,10 @@ class Conversation:
         return self.prompt_ids + self.response_ids
 
     @property
-    def row(self) -> str:
-        return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
-
-    @property
     def label(self) -> str:
-        return f"environment {self.kind.name}, {self.row}"
+        """The environment and its row, for messages."""
+        row = self.place or f"row {self.number + 1} of the batch"
+        return f"environment {self.kind.name}, {row}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
@@ -4007,18 +3921,20 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         try:
             outcomes[i].value = bound()
         except (Exception, SystemExit) as error:
-            raise environment_fault(conversation.kind, method, conversation.row, error) from error
-    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+            checked(method, conversation, Outcome(error=error))
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds), strict=True):
         outcomes[i] = results[0]
     return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
 
 
 def checked(method: str, conversation: Conversation, outcome: Outcome):
     """The value that an environment's own method returned; EnvironmentFault if it raised or took too long."""
-    if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
-    if outcome.error is not None:
-        raise environment_fault(conversation.kind, method, conversation.row, outcome.error) from outcome.error
+    error = outcome.error
+    if isinstance(error, OutOfTime):
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {error}")
+    if error is not None:
+        raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {conversation.kind.file}'}"
+        raise EnvironmentFault(f"{conversation.label}: {method} {raised}") from error
     return outcome.value
 
 
@@ -4100,17 +4016,13 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed, name = outcome.error is not None, call["function"]["name"]
         if failed and sets_signal(outcome.error):
-            fault = environment_fault(conversation.kind, f"tool {name}", conversation.row, outcome.error)
             advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
-            raise EnvironmentFault(f"{fault}; {advice}")
+            checked(f"tool {name} ({advice})", conversation, outcome)
         conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": name[:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
     return messages
-
-
-# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
 def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
@@ -4177,7 +4089,7 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
             jobs[i] = [functools.partial(conversation.environment.reply, text)]
         else:
             conversation.ended_by = "answer"
-    results = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    results = run_jobs([*jobs.values()], limits.seconds)
     for i, outcomes in zip(jobs, results, strict=True):
         conversation = conversations[i]
         conversation.seconds += sum(outcome.seconds for outcome in outcomes)
@@ -7828,7 +7740,7 @@ class ConversationSettings(BaseConfig):
     tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
     tool_format: str = setting(
         "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "form of tool calls: hermes, qwen_xml, mistral, pythonic, llama3_json, or template for the "
         "tokenizer's response_template (default: what the chat template shows)",
     )
 

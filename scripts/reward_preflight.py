@@ -49,56 +49,55 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       159-170  python source          Parses Python source in a process with threads
-#       173-266  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       269-307  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       310-486  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       489-520  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       523-847  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       850-868  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      871-1108  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1111-1204  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1207-1464  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1467-1572  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1575-1712  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1715-1925  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1928-2009  prompts                Load training and held-out prompts as token ids
-#     2012-2088  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2091-2328  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2331-2442  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2445-2723  reward forms           The forms that a reward function may have, and loading rewards from files
-#     2726-3035  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3038-3177  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3180-3371  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3374-3500  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3503-3680  conversations          Conversations with environments: their record, limits, and calls of the …
-#     3683-3756  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     3759-3907  play                   Play a policy's conversations with environments; each turn samples all open …
-#     3910-3982  play setup             Set up and score conversations, for all programs that take --environment
-#     3985-4032  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
-#     4035-4176  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4179-4279  models                 The networks of a run: their precision, the frozen reference, prompts that …
-#     4282-4339  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
-#     4342-4425  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
-#     4428-4436  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4439-4693  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     4696-4832  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4835-4955  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4958-5167  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5170-5252  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5255-5436  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5439-5481  rollouts               Sample and score a batch's rows over all processes
-#     5484-5606  rows and gold          Rows of the data, and their reference completions (gold)
-#     5609-5784  probes                 Completions that must not be paid
-#     5787-5976  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     5979-6171  scoring                Grading completions, and the findings of all checks
-#     6174-6473  preflight              The checks of a reward and the verdict
-#     6476-6612  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     6615-6709  environment process    The environment's own process: scripted policies play conversations as in a …
-#     6712-6874  environment preflight  The checks of an environment and the verdict
-#     6877-6941  report                 Printed reports and --list
-#     6944-7023  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7026-7143  command                The command line
+#       157-168  python source          Parses Python source in a process with threads
+#       171-264  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       267-305  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       308-484  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       487-518  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       521-845  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       848-866  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      869-1106  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1109-1202  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1205-1462  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1465-1570  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1573-1710  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1713-1923  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1926-2007  prompts                Load training and held-out prompts as token ids
+#     2010-2086  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2089-2312  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2315-2426  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2429-2700  reward forms           The forms that a reward function may have, and loading rewards from files
+#     2703-3012  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3015-3135  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3138-3310  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3313-3433  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3436-3759  conversations          Play a policy's conversations with environments; each turn samples all open …
+#     3762-3835  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3838-3910  play setup             Set up and score conversations, for all programs that take --environment
+#     3913-3960  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
+#     3963-4104  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4107-4207  models                 The networks of a run: their precision, the frozen reference, prompts that …
+#     4210-4267  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
+#     4270-4353  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
+#     4356-4364  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4367-4621  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     4624-4760  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4763-4883  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4886-5095  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5098-5180  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5183-5364  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5367-5409  rollouts               Sample and score a batch's rows over all processes
+#     5412-5534  rows and gold          Rows of the data, and their reference completions (gold)
+#     5537-5712  probes                 Completions that must not be paid
+#     5715-5904  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     5907-6099  scoring                Grading completions, and the findings of all checks
+#     6102-6401  preflight              The checks of a reward and the verdict
+#     6404-6540  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     6543-6637  environment process    The environment's own process: scripted policies play conversations as in a …
+#     6640-6802  environment preflight  The checks of an environment and the verdict
+#     6805-6869  report                 Printed reports and --list
+#     6872-6951  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     6954-7071  command                The command line
 
 import argparse
 import ast
@@ -123,7 +122,6 @@ import inspect
 import io
 import itertools
 import json
-import locale
 import logging
 import math
 import os
@@ -2195,16 +2193,11 @@ def stream_of(name: str) -> tuple:
     return stream, getattr(stream, "closed", False)
 
 
-def put_stream(name: str, stream, closed: bool) -> None:
+def put_stream(name: str, stream) -> None:
     """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
+    if getattr(stream, "closed", False):
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
@@ -2212,11 +2205,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def put_handlers(previous: dict) -> None:
@@ -2229,9 +2217,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -2242,26 +2229,23 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
         "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
         states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
         states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 
@@ -2683,13 +2667,6 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHER_FORMS = {  # {parameter: whose form has it}
-    "queries": "OpenRLHF",
-    "reward_inputs": "EasyR1",
-    "solution_strs": "verl's batch manager",
-}
-
-
 def refuse_other_forms(spec: str, function) -> None:
     """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
@@ -2700,9 +2677,9 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
-    known = not owners or {"completion", "completions"} & names
+    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
+    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
+    known = not foreign or {"completion", "completions"} & names
     need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
@@ -3116,20 +3093,6 @@ def tool_schema(environment, name: str, subject: str) -> dict:
         raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
-def check_hooks(environment, names: list[str], subject: str) -> None:
-    """Raise UserError unless there is `reset`, and `reply` and `get_reward` accept the contract's arguments."""
-    form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
-    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
-        if name not in names:
-            continue
-        signature = inspect.signature(getattr(environment, name))
-        try:
-            signature.bind(*arguments)
-        except TypeError as error:
-            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
-
-
 @prints_aside()
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Create environments by `make` to learn what they can do; UserError if they break the contract."""
@@ -3145,7 +3108,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
     names = [name for name, _ in members if not name.startswith("_")]
-    check_hooks(environment, names, subject)
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
 
@@ -3169,12 +3133,6 @@ def load_environments(spec: str) -> Environments:
         return Environments({None: environment_kind(name, member, file, spec)})
     need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
-
-
-def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
-    """The error that stops a run because an environment's own method raised."""
-    raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {kind.file}'}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised}")
 
 
 # ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
@@ -3266,19 +3224,6 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before, calls
 
 
-def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`<｜tool▁call▁begin｜>`, a name and JSON: in a code block (V3, R1) or after `<｜tool▁sep｜>` (V3.1)."""
-    before, *blocks = text.split("<｜tool▁call▁begin｜>")
-    calls = []
-    for block in blocks:
-        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
-        if first.strip() == "function":
-            first, _, rest = rest.partition("\n")
-        rest = rest.strip().removeprefix("```json").removesuffix("```")
-        calls.append(tool_call(first.strip(), json.loads(rest)))
-    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
-
-
 def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
     before, marker, rest = text.partition("<|tool_call_start|>")
@@ -3302,27 +3247,21 @@ CALL_FORMATS = {
     "qwen_xml": (qwen_xml_calls, "<function="),
     "hermes": (hermes_calls, "<tool_call>"),
     "mistral": (mistral_calls, "[TOOL_CALLS]"),
-    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
     "pythonic": (pythonic_calls, "<|tool_call_start|>"),
     "llama3_json": (llama3_json_calls, '"parameters": '),
 }
 
 
-@functools.cache  # warn once
-def warn_of_untagged_call(tool: str, form: str) -> None:
-    bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
-    say(
-        f"warning: got the JSON of a call of {tool} outside the form {form}; it stays text, as in vLLM and TRL; "
-        f"try {bare}a warm start on calls in that form, or a model that was trained on it"
-    )
-
-
 def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
-    """Warn if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
+    """Warn once if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
     names = {schema["function"]["name"] for schema in schemas}
     named = [name for name in re.findall(r'"name"\s*:\s*"([^"]+)"', text) if name in names]
     if named and re.search(r'"(arguments|parameters)"\s*:', text):
-        warn_of_untagged_call(named[0], form)
+        bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
+        say_once(
+            f"warning: got the JSON of a call of {named[0]} outside the form {form}; it stays text, as in vLLM and "
+            f"TRL; try {bare}a warm start on calls in that form, or a model that was trained on it"
+        )
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
@@ -3376,6 +3315,7 @@ def read_answer(
 SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
 POLL = 0.02  # seconds between checks for jobs that are out of time
 LOOP_PATIENCE = 30.0  # seconds within which an event loop that is not blocked responds even on a busy machine
+SIDE_BY_SIDE = 256  # jobs that run at once
 
 
 @dataclass
@@ -3423,12 +3363,8 @@ class Job(threading.Thread):
         """A value, or the result of an awaitable in the event loop."""
         if not inspect.isawaitable(value):
             return value
-        self.awaits = True
-        try:
-            late = OutOfTime(f"no answer in {self.seconds:g} s")
-            return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
-        finally:
-            self.awaits = False
+        self.awaits, late = True, OutOfTime(f"no answer in {self.seconds:g} s")
+        return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
 
     def over(self) -> bool:
         """Whether its time is up; the time of a job starts when it starts to run."""
@@ -3460,27 +3396,24 @@ def check_loop() -> None:
         ) from None
 
 
-def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
-    """Run jobs concurrently and return the outcomes of their calls.
+def run_jobs(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """Run jobs concurrently, at most SIDE_BY_SIDE at once, and return the outcomes of their calls.
 
     Args:
         jobs: lists of functions without arguments; those of a job run in order.
         seconds: limit for each job, from its start.
-        side_by_side: number of jobs that run at once.
 
     Raises:
         UserError: an async function blocks the event loop.
     """
-    results = []
-    for start in range(0, len(jobs), side_by_side):
-        results += run_together(jobs[start : start + side_by_side], seconds)
-    return results
+    groups = [jobs[start : start + SIDE_BY_SIDE] for start in range(0, len(jobs), SIDE_BY_SIDE)]
+    return [outcomes for group in groups for outcomes in run_together(group, seconds)]
 
 
 def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     """`run_jobs` for jobs that all run at once."""
     threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
-    late, awaited = {}, False
+    late = {}
     try:
         for thread in threads:
             thread.start()
@@ -3489,11 +3422,11 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
             thread.gate.release()  # once all have started, as starting a thread waits for busy ones
         while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
             for thread in filter(Job.over, waiting):
-                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                late[thread] = [*thread.outcomes]
                 # raises LeftBehind in it as soon as it executes Python code again
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
             waiting[0].join(POLL)
-        if awaited:
+        if any(thread.awaits for thread in late):
             check_loop()
     finally:
         sys.setswitchinterval(interval)
@@ -3512,7 +3445,6 @@ class PlayLimits:
     answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
     seconds: float = 30.0  # for all tool calls of an answer, or for a reply
     characters: int = 8000  # in a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run concurrently
 
 
 @dataclass
@@ -3553,12 +3485,10 @@ class Conversation:
         return self.prompt_ids + self.response_ids
 
     @property
-    def row(self) -> str:
-        return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
-
-    @property
     def label(self) -> str:
-        return f"environment {self.kind.name}, {self.row}"
+        """The environment and its row, for messages."""
+        row = self.place or f"row {self.number + 1} of the batch"
+        return f"environment {self.kind.name}, {row}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
@@ -3577,18 +3507,20 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         try:
             outcomes[i].value = bound()
         except (Exception, SystemExit) as error:
-            raise environment_fault(conversation.kind, method, conversation.row, error) from error
-    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+            checked(method, conversation, Outcome(error=error))
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds), strict=True):
         outcomes[i] = results[0]
     return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
 
 
 def checked(method: str, conversation: Conversation, outcome: Outcome):
     """The value that an environment's own method returned; EnvironmentFault if it raised or took too long."""
-    if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
-    if outcome.error is not None:
-        raise environment_fault(conversation.kind, method, conversation.row, outcome.error) from outcome.error
+    error = outcome.error
+    if isinstance(error, OutOfTime):
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {error}")
+    if error is not None:
+        raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {conversation.kind.file}'}"
+        raise EnvironmentFault(f"{conversation.label}: {method} {raised}") from error
     return outcome.value
 
 
@@ -3670,93 +3602,13 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed, name = outcome.error is not None, call["function"]["name"]
         if failed and sets_signal(outcome.error):
-            fault = environment_fault(conversation.kind, f"tool {name}", conversation.row, outcome.error)
             advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
-            raise EnvironmentFault(f"{fault}; {advice}")
+            checked(f"tool {name} ({advice})", conversation, outcome)
         conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": name[:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
     return messages
-
-
-# ------------------------------------------------------------- scripted play (src/parts/environments/scripted_play.py)
-
-LAST_NUMBER, LAST_WORDS = "\0the last number", "\0the last words"  # stand for parts of the environment's last message
-
-
-class TextTurns:
-    """Stands in for a tokenizer and a TurnBridge: every text is one token, and no template is needed."""
-
-    eos_token_id, pad_token_id, end_ids, settings = 0, 0, (0,), None
-
-    def __init__(self):
-        self.tokenizer, self.texts, self.begun = self, [""], {}
-
-    def encode(self, text: str) -> list[int]:
-        self.texts.append(text)
-        return [len(self.texts) - 1]
-
-    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
-        return "".join(self.texts[i] for i in ids)
-
-    def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """[the token of a prompt]; `begun` keeps its list of messages, to which `play` appends later ones."""
-        ids = self.encode("\n".join(message["content"] for message in messages))
-        self.begun[ids[0]] = messages
-        return ids
-
-    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        return self.encode("\n".join(reply["content"] for reply in replies))
-
-    def ends(self, ids: list[int]) -> bool:
-        return True
-
-
-class ScriptedPlayer:
-    """Gives the answers of each row's script, in place of a sampler."""
-
-    def __init__(self, environments: Environments, rows: list[dict], scripts: list[list[str]], limits: PlayLimits):
-        self.rows, self.scripts, self.turns, self.texts = rows, scripts, [0] * len(rows), TextTurns()
-        self.setup = PlaySetup(environments, self.texts, "hermes", limits)
-        self.late = str({"error": f"no answer in {limits.seconds:g} s"})  # what a tool that hangs returns
-
-    def say(self, number: int, messages: list[dict] = ()) -> list[int]:
-        """Token ids of a conversation's next answer, with the end token 0; `messages`: those so far."""
-        script, turn, row = self.scripts[number], self.turns[number], self.rows[number]
-        self.turns[number] += 1
-        further = script[-1] if self.setup.environments.kind_of(row["columns"]).talks else ""
-        answer = script[turn] if turn < len(script) else further
-        if answer in (LAST_NUMBER, LAST_WORDS):
-            answer = copied(answer, messages, row["prompt"])
-        if any(message["content"] == self.late for message in messages if message["role"] == "tool"):
-            answer = ""  # no more calls: each would wait for the time limit again
-        return [*self.texts.encode(answer), 0]
-
-    def sample(self, prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        begun = [self.texts.begun[ids[0]] for ids in prompts]
-        return [(self.say(number, messages), [0.0, 0.0]) for number, messages in zip(numbers, begun, strict=True)]
-
-    def continued(self, prompts: list[list[int]]) -> list[list[int]]:
-        """The next answer to each prompt [ids]; conversations begin in the order of the rows."""
-        begun = list(self.texts.begun)
-        return [self.say(begun.index(ids[0])) for ids in prompts]
-
-
-def copied(mark: str, messages: list[dict], prompt) -> str:
-    """The text for LAST_NUMBER or LAST_WORDS, from the environment's last message without the prompt; "-" if none."""
-    answers = [message.get("content") for message in messages if message["role"] == "assistant"]
-    asked = [prompt] if isinstance(prompt, str) else [message.get("content") for message in prompt[-1:]]
-    last = messages[-1].get("content") if messages else None
-    if not isinstance(last, str):  # content parts, such as images
-        return "-"
-    last = last.removeprefix(asked[0]) if asked and isinstance(asked[0], str) else last
-    pattern = r"-?\d+(?:\.\d+)?" if mark == LAST_NUMBER else r"(?:[:=]|\b(?:is|was)\b)\s*[\"'`]?([^:=.!?\"'`)\]\n]+)"
-    matches = [text.strip() for text in re.findall(pattern, last) if text.strip() not in answers]
-    return matches[-1] if matches else "-"
-
-
-# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
 def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
@@ -3823,7 +3675,7 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
             jobs[i] = [functools.partial(conversation.environment.reply, text)]
         else:
             conversation.ended_by = "answer"
-    results = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    results = run_jobs([*jobs.values()], limits.seconds)
     for i, outcomes in zip(jobs, results, strict=True):
         conversation = conversations[i]
         conversation.seconds += sum(outcome.seconds for outcome in outcomes)
@@ -3905,6 +3757,82 @@ def play(rows: list[dict], setup: PlaySetup, sample: Callable) -> list[Conversat
         take_turn(now, sampled, last, setup)
     score_all(conversations, setup.limits)
     return conversations
+
+
+# ------------------------------------------------------------- scripted play (src/parts/environments/scripted_play.py)
+
+LAST_NUMBER, LAST_WORDS = "\0the last number", "\0the last words"  # stand for parts of the environment's last message
+
+
+class TextTurns:
+    """Stands in for a tokenizer and a TurnBridge: every text is one token, and no template is needed."""
+
+    eos_token_id, pad_token_id, end_ids, settings = 0, 0, (0,), None
+
+    def __init__(self):
+        self.tokenizer, self.texts, self.begun = self, [""], {}
+
+    def encode(self, text: str) -> list[int]:
+        self.texts.append(text)
+        return [len(self.texts) - 1]
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        return "".join(self.texts[i] for i in ids)
+
+    def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """[the token of a prompt]; `begun` keeps its list of messages, to which `play` appends later ones."""
+        ids = self.encode("\n".join(message["content"] for message in messages))
+        self.begun[ids[0]] = messages
+        return ids
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        return self.encode("\n".join(reply["content"] for reply in replies))
+
+    def ends(self, ids: list[int]) -> bool:
+        return True
+
+
+class ScriptedPlayer:
+    """Gives the answers of each row's script, in place of a sampler."""
+
+    def __init__(self, environments: Environments, rows: list[dict], scripts: list[list[str]], limits: PlayLimits):
+        self.rows, self.scripts, self.turns, self.texts = rows, scripts, [0] * len(rows), TextTurns()
+        self.setup = PlaySetup(environments, self.texts, "hermes", limits)
+        self.late = str({"error": f"no answer in {limits.seconds:g} s"})  # what a tool that hangs returns
+
+    def say(self, number: int, messages: list[dict] = ()) -> list[int]:
+        """Token ids of a conversation's next answer, with the end token 0; `messages`: those so far."""
+        script, turn, row = self.scripts[number], self.turns[number], self.rows[number]
+        self.turns[number] += 1
+        further = script[-1] if self.setup.environments.kind_of(row["columns"]).talks else ""
+        answer = script[turn] if turn < len(script) else further
+        if answer in (LAST_NUMBER, LAST_WORDS):
+            answer = copied(answer, messages, row["prompt"])
+        if any(message["content"] == self.late for message in messages if message["role"] == "tool"):
+            answer = ""  # no more calls: each would wait for the time limit again
+        return [*self.texts.encode(answer), 0]
+
+    def sample(self, prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+        begun = [self.texts.begun[ids[0]] for ids in prompts]
+        return [(self.say(number, messages), [0.0, 0.0]) for number, messages in zip(numbers, begun, strict=True)]
+
+    def continued(self, prompts: list[list[int]]) -> list[list[int]]:
+        """The next answer to each prompt [ids]; conversations begin in the order of the rows."""
+        begun = list(self.texts.begun)
+        return [self.say(begun.index(ids[0])) for ids in prompts]
+
+
+def copied(mark: str, messages: list[dict], prompt) -> str:
+    """The text for LAST_NUMBER or LAST_WORDS, from the environment's last message without the prompt; "-" if none."""
+    answers = [message.get("content") for message in messages if message["role"] == "assistant"]
+    asked = [prompt] if isinstance(prompt, str) else [message.get("content") for message in prompt[-1:]]
+    last = messages[-1].get("content") if messages else None
+    if not isinstance(last, str):  # content parts, such as images
+        return "-"
+    last = last.removeprefix(asked[0]) if asked and isinstance(asked[0], str) else last
+    pattern = r"-?\d+(?:\.\d+)?" if mark == LAST_NUMBER else r"(?:[:=]|\b(?:is|was)\b)\s*[\"'`]?([^:=.!?\"'`)\]\n]+)"
+    matches = [text.strip() for text in re.findall(pattern, last) if text.strip() not in answers]
+    return matches[-1] if matches else "-"
 
 
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)

@@ -46,21 +46,21 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       104-144  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       147-159  bundle               Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       162-338  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       341-385  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       388-406  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       409-582  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       585-665  reward forms         The forms that a reward function may have, and loading rewards from files
-#       668-700  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       703-762  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       765-990  trainer              The interface between trainers and checks, and comparing figures
-#      993-1073  input checks         Checks of inputs: tokens, template
-#     1076-1352  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     1355-1698  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
-#     1701-2138  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
-#     2141-2299  run                  Load and prepare the trainer, run the checks, the command line
+#       103-143  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       146-158  bundle               Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       161-337  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       340-384  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       387-405  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       408-567  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       570-650  reward forms         The forms that a reward function may have, and loading rewards from files
+#       653-685  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       688-747  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       750-975  trainer              The interface between trainers and checks, and comparing figures
+#      978-1058  input checks         Checks of inputs: tokens, template
+#     1061-1337  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     1340-1683  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
+#     1686-2123  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
+#     2126-2284  run                  Load and prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -76,7 +76,6 @@ import inspect
 import io
 import itertools
 import json
-import locale
 import logging
 import math
 import os
@@ -449,16 +448,11 @@ def stream_of(name: str) -> tuple:
     return stream, getattr(stream, "closed", False)
 
 
-def put_stream(name: str, stream, closed: bool) -> None:
+def put_stream(name: str, stream) -> None:
     """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
+    if getattr(stream, "closed", False):
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
@@ -466,11 +460,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def put_handlers(previous: dict) -> None:
@@ -483,9 +472,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -496,26 +484,23 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
         "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
         states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
         states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 

@@ -39,60 +39,59 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       154-159  file text         Load texts from files beside their room, such as a page's style; a built script …
-#       162-173  python source     Parses Python source in a process with threads
-#       176-273  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       276-352  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       355-557  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       560-791  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       794-838  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      841-1257  user scripts      A user's Python script or notebook, read from its source
-#     1260-1312  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1315-1552  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1555-1648  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1651-1913  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1916-2026  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2029-2120  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2123-2172  prompts           Load training and held-out prompts as token ids
-#     2175-2192  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2195-2293  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2296-2500  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2503-2577  extracts          Extract from a Python file what some of its names need
-#     2580-2818  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2821-3099  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3102-3411  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3414-3553  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3556-3778  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3781-3907  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3910-4227  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4230-4407  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4410-4545  play              Play a policy's conversations with environments; each turn samples all open …
-#     4548-4706  play setup        Set up and score conversations, for all programs that take --environment
-#     4709-4741  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4744-4818  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4821-4829  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4832-4863  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4866-4869  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4872-4878  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4881-4961  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     4964-5009  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5012-5131  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5134-5412  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5415-5500  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5503-5528  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5531-5721  memory            The memory that a run will need, from the shape of its networks
-#     5724-5731  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5734-5865  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     5868-6346  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6349-6535  data              Rows and a model's files as verl reads them
-#     6538-6768  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
-#     6771-7136  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     7139-7468  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     7471-7827  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     7830-8141  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     8144-8353  launch            run.sh, and who starts it: this machine or Slurm
-#     8356-8567  export            --export: a job as four files that need neither this script nor its bundle
-#     8570-8616  command           The command line
+#       152-157  file text         Load texts from files beside their room, such as a page's style; a built script …
+#       160-171  python source     Parses Python source in a process with threads
+#       174-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       274-350  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       353-555  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       558-789  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       792-836  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      839-1255  user scripts      A user's Python script or notebook, read from its source
+#     1258-1310  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1313-1550  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1553-1646  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1649-1911  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1914-2024  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2027-2118  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2121-2170  prompts           Load training and held-out prompts as token ids
+#     2173-2190  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2193-2291  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2294-2498  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2501-2575  extracts          Extract from a Python file what some of its names need
+#     2578-2802  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2805-3076  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3079-3388  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3391-3511  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3514-3717  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3720-3840  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3843-4144  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4147-4457  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4460-4618  play setup        Set up and score conversations, for all programs that take --environment
+#     4621-4653  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4656-4730  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4733-4741  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4744-4775  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4778-4781  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4784-4790  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4793-4873  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     4876-4921  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4924-5043  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5046-5324  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5327-5412  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5415-5440  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5443-5633  memory            The memory that a run will need, from the shape of its networks
+#     5636-5643  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5646-5777  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     5780-6258  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6261-6447  data              Rows and a model's files as verl reads them
+#     6450-6680  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
+#     6683-7048  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     7051-7380  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     7383-7739  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     7742-8053  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     8056-8265  launch            run.sh, and who starts it: this machine or Slurm
+#     8268-8479  export            --export: a job as four files that need neither this script nor its bundle
+#     8482-8528  command           The command line
 
 import argparse
 import ast
@@ -116,7 +115,6 @@ import inspect
 import io
 import itertools
 import json
-import locale
 import logging
 import math
 import operator
@@ -2685,16 +2683,11 @@ def stream_of(name: str) -> tuple:
     return stream, getattr(stream, "closed", False)
 
 
-def put_stream(name: str, stream, closed: bool) -> None:
+def put_stream(name: str, stream) -> None:
     """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
+    if getattr(stream, "closed", False):
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
@@ -2702,11 +2695,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def put_handlers(previous: dict) -> None:
@@ -2719,9 +2707,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -2732,26 +2719,23 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
         "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
         states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
         states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 
@@ -3059,13 +3043,6 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHER_FORMS = {  # {parameter: whose form has it}
-    "queries": "OpenRLHF",
-    "reward_inputs": "EasyR1",
-    "solution_strs": "verl's batch manager",
-}
-
-
 def refuse_other_forms(spec: str, function) -> None:
     """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
@@ -3076,9 +3053,9 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
-    known = not owners or {"completion", "completions"} & names
+    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
+    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
+    known = not foreign or {"completion", "completions"} & names
     need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
@@ -3492,20 +3469,6 @@ def tool_schema(environment, name: str, subject: str) -> dict:
         raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
-def check_hooks(environment, names: list[str], subject: str) -> None:
-    """Raise UserError unless there is `reset`, and `reply` and `get_reward` accept the contract's arguments."""
-    form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
-    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
-        if name not in names:
-            continue
-        signature = inspect.signature(getattr(environment, name))
-        try:
-            signature.bind(*arguments)
-        except TypeError as error:
-            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
-
-
 @prints_aside()
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Create environments by `make` to learn what they can do; UserError if they break the contract."""
@@ -3521,7 +3484,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
     names = [name for name, _ in members if not name.startswith("_")]
-    check_hooks(environment, names, subject)
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
 
@@ -3545,12 +3509,6 @@ def load_environments(spec: str) -> Environments:
         return Environments({None: environment_kind(name, member, file, spec)})
     need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
-
-
-def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
-    """The error that stops a run because an environment's own method raised."""
-    raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {kind.file}'}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised}")
 
 
 # ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
@@ -3642,19 +3600,6 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before, calls
 
 
-def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`<｜tool▁call▁begin｜>`, a name and JSON: in a code block (V3, R1) or after `<｜tool▁sep｜>` (V3.1)."""
-    before, *blocks = text.split("<｜tool▁call▁begin｜>")
-    calls = []
-    for block in blocks:
-        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
-        if first.strip() == "function":
-            first, _, rest = rest.partition("\n")
-        rest = rest.strip().removeprefix("```json").removesuffix("```")
-        calls.append(tool_call(first.strip(), json.loads(rest)))
-    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
-
-
 def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
     before, marker, rest = text.partition("<|tool_call_start|>")
@@ -3678,7 +3623,6 @@ CALL_FORMATS = {
     "qwen_xml": (qwen_xml_calls, "<function="),
     "hermes": (hermes_calls, "<tool_call>"),
     "mistral": (mistral_calls, "[TOOL_CALLS]"),
-    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
     "pythonic": (pythonic_calls, "<|tool_call_start|>"),
     "llama3_json": (llama3_json_calls, '"parameters": '),
 }
@@ -3715,21 +3659,16 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
     )
 
 
-@functools.cache  # warn once
-def warn_of_untagged_call(tool: str, form: str) -> None:
-    bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
-    say(
-        f"warning: got the JSON of a call of {tool} outside the form {form}; it stays text, as in vLLM and TRL; "
-        f"try {bare}a warm start on calls in that form, or a model that was trained on it"
-    )
-
-
 def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
-    """Warn if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
+    """Warn once if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
     names = {schema["function"]["name"] for schema in schemas}
     named = [name for name in re.findall(r'"name"\s*:\s*"([^"]+)"', text) if name in names]
     if named and re.search(r'"(arguments|parameters)"\s*:', text):
-        warn_of_untagged_call(named[0], form)
+        bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
+        say_once(
+            f"warning: got the JSON of a call of {named[0]} outside the form {form}; it stays text, as in vLLM and "
+            f"TRL; try {bare}a warm start on calls in that form, or a model that was trained on it"
+        )
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
@@ -3783,6 +3722,7 @@ def read_answer(
 SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
 POLL = 0.02  # seconds between checks for jobs that are out of time
 LOOP_PATIENCE = 30.0  # seconds within which an event loop that is not blocked responds even on a busy machine
+SIDE_BY_SIDE = 256  # jobs that run at once
 
 
 @dataclass
@@ -3830,12 +3770,8 @@ class Job(threading.Thread):
         """A value, or the result of an awaitable in the event loop."""
         if not inspect.isawaitable(value):
             return value
-        self.awaits = True
-        try:
-            late = OutOfTime(f"no answer in {self.seconds:g} s")
-            return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
-        finally:
-            self.awaits = False
+        self.awaits, late = True, OutOfTime(f"no answer in {self.seconds:g} s")
+        return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
 
     def over(self) -> bool:
         """Whether its time is up; the time of a job starts when it starts to run."""
@@ -3867,27 +3803,24 @@ def check_loop() -> None:
         ) from None
 
 
-def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
-    """Run jobs concurrently and return the outcomes of their calls.
+def run_jobs(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """Run jobs concurrently, at most SIDE_BY_SIDE at once, and return the outcomes of their calls.
 
     Args:
         jobs: lists of functions without arguments; those of a job run in order.
         seconds: limit for each job, from its start.
-        side_by_side: number of jobs that run at once.
 
     Raises:
         UserError: an async function blocks the event loop.
     """
-    results = []
-    for start in range(0, len(jobs), side_by_side):
-        results += run_together(jobs[start : start + side_by_side], seconds)
-    return results
+    groups = [jobs[start : start + SIDE_BY_SIDE] for start in range(0, len(jobs), SIDE_BY_SIDE)]
+    return [outcomes for group in groups for outcomes in run_together(group, seconds)]
 
 
 def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     """`run_jobs` for jobs that all run at once."""
     threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
-    late, awaited = {}, False
+    late = {}
     try:
         for thread in threads:
             thread.start()
@@ -3896,11 +3829,11 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
             thread.gate.release()  # once all have started, as starting a thread waits for busy ones
         while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
             for thread in filter(Job.over, waiting):
-                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                late[thread] = [*thread.outcomes]
                 # raises LeftBehind in it as soon as it executes Python code again
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
             waiting[0].join(POLL)
-        if awaited:
+        if any(thread.awaits for thread in late):
             check_loop()
     finally:
         sys.setswitchinterval(interval)
@@ -3910,8 +3843,7 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
 # ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
-KNOWN_SEAMS = 1000
-KNOWN_RENDERINGS = 256
+KNOWN_RENDERINGS = 1000
 OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
@@ -3931,9 +3863,8 @@ class TurnBridge:
             "got a tokenizer without chat template; expected one; try --chat_template FILE",
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
-        self.chat_template, self.seams = chat_template, {}
+        self.chat_template, self.rendered = chat_template, {}
         self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.rendered = {}
         # whether the installed transformers keeps control tokens out of messages by itself; 5.10, verl's, does not
         parameters = inspect.signature(tokenizer.apply_chat_template).parameters
         self.sanitizes = "sanitize_control_tokens" in parameters
@@ -4004,15 +3935,6 @@ class TurnBridge:
         places = [i for i in range(begins, shared) if one[i] in self.end_ids]
         return one[: places[-1] + 1] if places else []
 
-    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, cached for replies that differ only in their content."""
-        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
-        if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # the model makes up names and ids, so their number is unlimited
-                self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # keeps the tools' id, as in `render`
-        return self.seams[key][1]
-
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
         """The tokens after an answer, up to the start of the next one.
 
@@ -4022,7 +3944,7 @@ class TurnBridge:
             tools: the schemas with which the prompt was rendered.
         """
         before, answer, replies = stand_in(replies)
-        seam = self.known_seam(before, answer, replies, tools)
+        seam = self.seam(before, answer, replies, tools)
         whole = self.render([*before, answer, *replies], tools)
         roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
         need(
@@ -4082,13 +4004,6 @@ class TurnBridge:
         return ""
 
 
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
     """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
 
@@ -4099,7 +4014,9 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
         ValueError: the tokenizer encodes the letters as the control token nevertheless.
     """
     template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+    added = tokenizer.added_tokens_decoder.values()  # special ones, and those that the template writes
+    control = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    tokens = "|".join(map(re.escape, sorted(control, key=len, reverse=True))) or "(?!)"
 
     def marked(value):
         if isinstance(value, str):
@@ -4239,7 +4156,6 @@ class PlayLimits:
     answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
     seconds: float = 30.0  # for all tool calls of an answer, or for a reply
     characters: int = 8000  # in a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run concurrently
 
 
 @dataclass
@@ -4280,12 +4196,10 @@ class Conversation:
         return self.prompt_ids + self.response_ids
 
     @property
-    def row(self) -> str:
-        return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
-
-    @property
     def label(self) -> str:
-        return f"environment {self.kind.name}, {self.row}"
+        """The environment and its row, for messages."""
+        row = self.place or f"row {self.number + 1} of the batch"
+        return f"environment {self.kind.name}, {row}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
 
 def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
@@ -4304,18 +4218,20 @@ def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: Play
         try:
             outcomes[i].value = bound()
         except (Exception, SystemExit) as error:
-            raise environment_fault(conversation.kind, method, conversation.row, error) from error
-    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds, limits.side_by_side), strict=True):
+            checked(method, conversation, Outcome(error=error))
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds), strict=True):
         outcomes[i] = results[0]
     return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
 
 
 def checked(method: str, conversation: Conversation, outcome: Outcome):
     """The value that an environment's own method returned; EnvironmentFault if it raised or took too long."""
-    if isinstance(outcome.error, OutOfTime):
-        raise EnvironmentFault(f"{conversation.label}: {method} gave {outcome.error}")
-    if outcome.error is not None:
-        raise environment_fault(conversation.kind, method, conversation.row, outcome.error) from outcome.error
+    error = outcome.error
+    if isinstance(error, OutOfTime):
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {error}")
+    if error is not None:
+        raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {conversation.kind.file}'}"
+        raise EnvironmentFault(f"{conversation.label}: {method} {raised}") from error
     return outcome.value
 
 
@@ -4397,17 +4313,13 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
         failed, name = outcome.error is not None, call["function"]["name"]
         if failed and sets_signal(outcome.error):
-            fault = environment_fault(conversation.kind, f"tool {name}", conversation.row, outcome.error)
             advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
-            raise EnvironmentFault(f"{fault}; {advice}")
+            checked(f"tool {name} ({advice})", conversation, outcome)
         conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
         message = {"role": "tool", "name": name[:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
     return messages
-
-
-# ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
 def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
@@ -4474,7 +4386,7 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
             jobs[i] = [functools.partial(conversation.environment.reply, text)]
         else:
             conversation.ended_by = "answer"
-    results = run_jobs([*jobs.values()], limits.seconds, limits.side_by_side)
+    results = run_jobs([*jobs.values()], limits.seconds)
     for i, outcomes in zip(jobs, results, strict=True):
         conversation = conversations[i]
         conversation.seconds += sum(outcome.seconds for outcome in outcomes)
@@ -5195,7 +5107,7 @@ class ConversationSettings(BaseConfig):
     tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
     tool_format: str = setting(
         "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "form of tool calls: hermes, qwen_xml, mistral, pythonic, llama3_json, or template for the "
         "tokenizer's response_template (default: what the chat template shows)",
     )
 
@@ -7034,7 +6946,7 @@ class Player:
         self.columns = job["columns"]
         self.beginning = Gathering(lambda rows: begin(rows, self.setup), "begin")
         self.scoring = Gathering(self.score_all, "score")
-        self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
+        self.turns = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="turn")
         sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
 
     def row(self, given: dict) -> dict:

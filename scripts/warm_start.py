@@ -41,53 +41,53 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 """
 
 # Contents
-#       145-248  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       251-327  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       330-532  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       535-750  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      753-1100  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1103-1173  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1176-1413  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1416-1509  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1512-1779  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1782-1992  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1995-2080  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2083-2185  prompts           Load training and held-out prompts as token ids
-#     2188-2264  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2267-2322  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2325-2557  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2560-2838  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2841-3150  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3153-3200  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3203-3415  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3418-3518  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     3521-3587  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3590-3700  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3703-3848  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3851-4105  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4108-4313  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4316-4436  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4439-4648  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4651-4733  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4736-4945  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4948-5085  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5088-5280  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5283-5336  rollouts          Sample and score a batch's rows over all processes
-#     5339-5345  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5348-5428  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5431-5477  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5480-5498  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5501-5774  memory            The memory that a run will need, from the shape of its networks
-#     5777-5980  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5983-6146  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6149-6176  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6179-6185  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6188-6305  settings          Settings of the warm start, and contradictions between them
-#     6308-6435  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6438-6595  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     6598-6801  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     6804-6932  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6935-7167  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#       144-247  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       250-326  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       329-531  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       534-749  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      752-1099  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1102-1172  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1175-1412  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1415-1508  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1511-1778  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1781-1991  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1994-2079  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2082-2184  prompts           Load training and held-out prompts as token ids
+#     2187-2263  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2266-2321  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2324-2542  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2545-2816  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2819-3128  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3131-3178  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3181-3393  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3396-3496  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     3499-3565  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3568-3678  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3681-3826  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3829-4083  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4086-4291  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4294-4414  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4417-4626  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4629-4711  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4714-4923  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4926-5063  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5066-5258  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5261-5314  rollouts          Sample and score a batch's rows over all processes
+#     5317-5323  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5326-5406  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5409-5455  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5458-5476  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5479-5752  memory            The memory that a run will need, from the shape of its networks
+#     5755-5958  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5961-6124  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6127-6154  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6157-6163  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6166-6283  settings          Settings of the warm start, and contradictions between them
+#     6286-6409  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6412-6569  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     6572-6775  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     6778-6906  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6909-7138  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import asyncio
@@ -113,7 +113,6 @@ import inspect
 import io
 import itertools
 import json
-import locale
 import logging
 import math
 import os
@@ -2424,16 +2423,11 @@ def stream_of(name: str) -> tuple:
     return stream, getattr(stream, "closed", False)
 
 
-def put_stream(name: str, stream, closed: bool) -> None:
+def put_stream(name: str, stream) -> None:
     """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False) and not closed:
+    if getattr(stream, "closed", False):
         stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
     setattr(sys, name, stream)
-
-
-def put_filters(filters: list) -> None:
-    warnings.filters[:] = filters
-    getattr(warnings, "_filters_mutated", bool)()
 
 
 def umask() -> int:
@@ -2441,11 +2435,6 @@ def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def handlers() -> dict:
-    """The handlers of the signals that stop a run."""
-    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def put_handlers(previous: dict) -> None:
@@ -2458,9 +2447,8 @@ def put_handlers(previous: dict) -> None:
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
-        now = vars(module)
         for name, value in names.items():
-            if now.get(name, names) is not value:
+            if vars(module).get(name, names) is not value:
                 setattr(module, name, value)
 
 
@@ -2471,26 +2459,23 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", *pair)),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", *pair)),
-        "warnings": (warnings.filters.copy, put_filters),
+        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
+        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
         "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (handlers, put_handlers),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
         states["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
     torch = sys.modules.get("torch")
     if hasattr(torch, "set_default_dtype"):  # fully imported
-        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
-        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
-        states["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
-        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        states["determinism"] = torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 0
         states["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        states["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
         states["threads"] = torch.get_num_threads, torch.set_num_threads
     return states
 
@@ -2798,13 +2783,6 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHER_FORMS = {  # {parameter: whose form has it}
-    "queries": "OpenRLHF",
-    "reward_inputs": "EasyR1",
-    "solution_strs": "verl's batch manager",
-}
-
-
 def refuse_other_forms(spec: str, function) -> None:
     """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
@@ -2815,9 +2793,9 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
-    got = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
-    known = not owners or {"completion", "completions"} & names
+    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
+    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
+    known = not foreign or {"completion", "completions"} & names
     need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
 
 
@@ -6390,12 +6368,11 @@ def given_solutions(config: Config, tokenizer, reward: Reward, rows: list[dict])
     ends = ending_ids(generation_settings(base_of(config.model)).eos_token_id, tokenizer)
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
     models, bare = SimpleNamespace(tokenizer=tokenizer, eos_ids=ends), without_solutions(rows)
-    solutions, long, opened = {}, 0, 0
+    solutions, long = {}, 0
     for i, row in enumerate(rows):
         text = solution_text(config, row)
         ids = solution_ids(config, models, row, text)
         long += len(ids) > config.max_new_tokens
-        opened += without_opened_tag(tokenizer, row, text) != text
         if len(ids) <= config.max_new_tokens:
             one = {"row": i, "text": text, "ids": ids, "prompt": row["prompt"]}
             solutions.setdefault((json.dumps(row["prompt"]), text), one)
@@ -6410,9 +6387,6 @@ def given_solutions(config: Config, tokenizer, reward: Reward, rows: list[dict])
             f"{config.data}: left out {failing} of {len(rows)} solutions as the reward does not pass them, {long} over "
             f"{config.max_new_tokens} tokens, {repeated} duplicates"
         )
-    if opened:
-        said = "solutions begin with a tag that their prompt opens already; it is left out"
-        say(f"{config.data}: {opened} of {len(rows)} {said}")
     example = f"; the first that fails is {texts[0][-80:]!r}" if texts else "; try a higher --max_new_tokens"
     got = f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes"
     need(passing, f"{got} the first reward{example}; expected solutions in the form that the reward pays")
@@ -7091,10 +7065,7 @@ def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
         return f"the pass rate rises: try --resume --rounds {config.rounds + 5}"
     if measures[-1]["round"] and not read_lines(shop.round_folder(measures[-1]["round"]) / "supervised.jsonl"):
         return "no solution was found: try --data with a column completion, in the form that the reward pays"
-    if config.self:
-        more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
-        return f"try {more}, a --teacher, or --data with solutions"
-    return "try solutions in the form that the reward pays, more --epochs, or easier prompts"
+    return "try solutions in the form that the reward pays, more --epochs, a --teacher, or easier prompts"
 
 
 def conclude(shop: Workshop, measures: list[dict]) -> int:

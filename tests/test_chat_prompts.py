@@ -12,8 +12,8 @@ from tokenizers.processors import TemplateProcessing
 
 from parts.data.chat import chat_text, check_template, warn_of_turn_end
 from parts.data.prompts import encode_prompt
+from parts.environments.conversations import play
 from parts.environments.environments import load_environments
-from parts.environments.play import play
 from parts.environments.play_setup import make_play_setup
 from parts.foundation.messages import UserError, say_once
 from programs.evaluation.requests import make_requests

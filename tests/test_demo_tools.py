@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 from conftest import ASSETS, ROOT, load_module, read_lines, write_lines
 
-from parts.environments.conversations import PlayLimits, PlaySetup
+from parts.environments.conversations import PlayLimits, PlaySetup, play
 from parts.environments.environments import load_environments
-from parts.environments.play import play
 from parts.environments.tool_calls import call_format
 from parts.environments.turn_bridge import turn_bridge
 

@@ -10,9 +10,8 @@ import pytest
 from chat_tokenizers import call, chat_tokenizer, end_ids
 from conftest import ROOT, patch_rooms, script_env
 
-from parts.environments.conversations import PlayLimits, PlaySetup
+from parts.environments.conversations import PlayLimits, PlaySetup, play, play_metrics
 from parts.environments.environments import EnvironmentFault, load_environments
-from parts.environments.play import play, play_metrics
 from parts.environments.tool_runs import LeftBehind, OutOfTime, run_jobs
 from parts.environments.turn_bridge import turn_bridge
 from parts.foundation.messages import UserError
@@ -162,9 +161,7 @@ REFUSED = {
     "gymnasium's step": (RESET + "    def step(self, action):\n        return 1\n", "type hints .*try GameEnvironment"),
     "any arguments": (RESET + "    def f(self, **x: int):\n" + WORDS, "by name"),
     "generator": (RESET + '    def f(self):\n        """F."""\n        yield 1\n', "is a generator"),
-    "reply of two": (RESET + "    def reply(self, text, more): pass\n", r"expected def reply\(self, text\)"),
     "empty": ("E = {}\n", "an empty dictionary"),
-    "reward of one": (RESET + "    def get_reward(self, x): pass\n", r"expected def get_reward\(self\)"),
     "arguments": ("class E:\n    def __init__(self, x): pass\n    def reset(self): pass\n", "without arguments"),
     "one object": (RESET + "one = E()\n\n\ndef E():\n    return one\n", "the same object twice"),
     "no class": ("E = 3\n", "got a int; expected a class"),
@@ -202,7 +199,7 @@ def ended() -> bool:
 def test_jobs_run_side_by_side_and_calls_of_a_job_in_order():
     barrier, order = threading.Barrier(50), []  # it opens only if all wait at once
     jobs = [[barrier.wait, lambda i=i: order.append(i) or i, lambda i=i: -i] for i in range(50)]
-    assert [o[0].value for o in run_jobs([[lambda i=i: i] for i in range(10)], 60, side_by_side=3)] == [*range(10)]
+    assert [o[0].value for o in run_jobs([[lambda i=i: i] for i in range(300)], 60)] == [*range(300)]
     found = run_jobs(jobs, 60)
     assert [[o.value for o in outcomes[1:]] for outcomes in found] == [[i, -i] for i in range(50)]
     assert sorted(order) == [*range(50)] and threads() == []
@@ -500,7 +497,7 @@ def test_a_fault_of_the_environment_stops_the_run_and_is_named(name, file):
 def test_a_tool_that_needs_the_main_thread_stops_the_run(file):
     text = "import signal\nclass E:\n    def reset(self, **row):\n        pass\n    def look(self) -> str:\n"
     text += "        'Look.'\n        signal.signal(signal.SIGALRM, signal.SIG_DFL)\n"
-    with pytest.raises(EnvironmentFault, match=r"tool look raised ValueError: .* at .*:7; .*--tool_timeout limits"):
+    with pytest.raises(EnvironmentFault, match=r"tool look .*--tool_timeout.* raised ValueError: .* at .*:7"):
         Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
 
 

@@ -8,7 +8,7 @@ import torch
 from chat_tokenizers import call, chat_tokenizer
 from conftest import EVAL_DATA, ROOT, read_lines, save_random_model
 
-from parts.environments.play import play_metrics
+from parts.environments.conversations import play_metrics
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from parts.evaluating.paired_tests import Values, compare_values, summarize
 from parts.sampling.sampling import HFEngine

@@ -244,7 +244,6 @@ RUN = f"{DATA} train.jsonl --out"
         ("grpo mine.py --temperature nan", ["got --temperature nan; expected 0.001 or more"]),
         ("multi_turn mine.py --turn_baseline both", ["--turn_baseline both; expected", "turn or conversation"]),
         ("ppo mine.py --lr=-1", ["got --lr -1.0; expected 0 or more, at most 1"]),
-        (f"{RUN} run --metrics_file run/metrics.jsonl", ["got --metrics_file run/metrics.jsonl", "the run's own log"]),
         ("grpo mine.py --hold_out 2", ["--hold_out 2 without a run"]),
         (f"{RUN} run --hold_out 8", ["--hold_out 8 with 8 rows", "none for training"]),
         (f"{RUN} run --hold_out 2 --eval_data test.jsonl", ["--hold_out 2 beside --eval_data test.jsonl"]),
@@ -337,7 +336,6 @@ def test_imports_that_the_page_has_in_part_are_no_clash(folder, monkeypatch, cap
     (folder / "idea.py").write_text(IDEA.replace("import torch\n", head))
     assert new.main(["grpo", "mine.py", "--advantage", "idea.py:median"]) == 0
     text = (folder / "mine.py").read_text()
-    assert "\nfrom dataclasses import dataclass, field\n" in text and "\nimport torch\nimport torch.nn\n" in text
     assert "\nfrom pathlib import PurePath\n" in text and text.count("import math") == 1
     load_module(folder / "mine.py", "page_with_imports")
     ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", "mine.py"]
@@ -468,7 +466,7 @@ def test_a_setting_that_a_change_makes_brings_the_change(folder, made):
     assert made("ppo", "theirs.py", "--kl_coef", "0.2")["changes"] == [], "PPO's page has this setting"
 
 
-def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, made, capsys):
+def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, made):
     rows = [{"question": f"{a}+1=", "answer": str(a + 1)} for a in range(8)]
     asked = write_lines(folder / "asked.jsonl", rows)
     flags = ["--prompt_column=question", "--metrics_file=mine.jsonl"]
@@ -481,13 +479,6 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, ma
     assert read_lines(folder / "mine.jsonl") == logged and len(logged) == 2
     samples = read_lines(folder / "out" / "samples.jsonl")
     assert samples[0]["prompt"] in [row["question"] for row in rows] and "question" not in samples[0]
-    again = ["--model", str(TINY_LM), "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
-    for words, said in (
-        (["grpo", "no.py", *flags, *again], "got --metrics_file mine.jsonl"),
-        (["ppo", "no.py", "--metric_names", "loss=policy/los"], "try policy/loss"),
-    ):
-        assert new.main(words) == 2
-        assert said in capsys.readouterr().err and not (folder / "no.py").exists()
 
 
 def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():

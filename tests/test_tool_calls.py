@@ -5,8 +5,8 @@ from chat_tokenizers import chat_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parts.environments.tool_calls import CALL_FORMATS, call_format, read_answer, warn_of_untagged_call
-from parts.foundation.messages import UserError
+from parts.environments.tool_calls import CALL_FORMATS, call_format, read_answer
+from parts.foundation.messages import UserError, say_once
 
 TYPES = {"word": {"type": "string"}, "count": {"type": "integer"}, "deep": {"type": "object"}}
 PARAMETERS = {"type": "object", "properties": TYPES}
@@ -22,9 +22,6 @@ WRITTEN = {
     '{"name": "look_up", "parameters": {"word": "b"}}',
     "mistral": 'Let me see.[TOOL_CALLS] [{"name": "look_up", "arguments": {"word": "75", "count": 2}, '
     '"id": "abcdefghi"}, {"name": "look_up", "arguments": {"word": "b"}}]',
-    "deepseek": "Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>look_up\n```json\n"
-    '{"word": "75", "count": 2}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>look_up<｜tool▁sep｜>{"word": "b"}'
-    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     "pythonic": "Let me see.<|tool_call_start|>[look_up(word='75', count=2), look_up(word=\"b\")]<|tool_call_end|>",
 }
 
@@ -121,7 +118,7 @@ CALL = '{"name": "look_up", "arguments": {"word": "b"}}'
     ],
 )
 def test_a_call_outside_the_form_stays_text_and_warns_once(text, warned, capsys):
-    warn_of_untagged_call.cache_clear()
+    say_once.cache_clear()
     for _ in range(2):
         message, problem = read("hermes", text)
         assert problem == "" and ("tool_calls" in message) == ("<tool_call>" in text)
@@ -141,7 +138,6 @@ BROKEN = {
         *('{"name": [], "parameters": {}}', '{"name": "f", "parameters": []}'),
     ],
     "mistral": [f"[TOOL_CALLS]{rest}" for rest in ("", "[", " f(x)", "[3]", "f{", DEEP)],
-    "deepseek": [f"<｜tool▁call▁begin｜>{rest}" for rest in ("", "f<｜tool▁sep｜>{", "function<｜tool▁sep｜>f")],
     "pythonic": [
         *("[f(1)]", "[f(a=g())]", "[f(**{'a': 1})]", "[f(a=1", f"[f(a={'-' * 50_000}1)]"),
         *("[f(a={1, 2})]", "[f(a=b'x')]"),
@@ -173,7 +169,7 @@ TEMPLATES = {"qwen2_5": "hermes", "qwen3_5_think": "qwen_xml", "llama3_1": "llam
 
 
 def test_the_template_shows_the_format():
-    for name, expected in (TEMPLATES | {"deepseekv3": "deepseek", "mistral": "mistral"}).items():
+    for name, expected in (TEMPLATES | {"mistral": "mistral"}).items():
         assert call_format(chat_tokenizer(name, "<|end|>")) == expected
 
 

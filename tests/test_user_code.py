@@ -3,7 +3,6 @@
 import builtins
 import gc
 import json
-import locale
 import logging
 import os
 import shutil
@@ -38,17 +37,13 @@ HARM = {  # what of the process: (its state, code that changes it)
     "warnings": (lambda: warnings.filters[:], "warnings.simplefilter('error')"),
     "logging": (lambda: logging.root.manager.disable, "logging.disable(logging.CRITICAL)"),
     "timeout": (socket.getdefaulttimeout, "socket.setdefaulttimeout(0.1)"),
-    "locale": (
-        lambda: locale.setlocale(locale.LC_ALL),
-        "locale.setlocale(locale.LC_ALL, 'C.UTF-8' if locale.setlocale(locale.LC_ALL) == 'C' else 'C')",
-    ),
     "umask": (lambda: [os.umask(0o22), os.umask(0o22)][0], "os.umask(0o777)"),
     "collection": (gc.isenabled, "gc.disable()"),
     "numpy": (np.geterr, "np.seterr(all='raise')"),
     "dtype": (torch.get_default_dtype, "torch.set_default_dtype(torch.float64)"),
     "gradients": (torch.is_grad_enabled, "torch.set_grad_enabled(False)"),
     "device": (torch.get_default_device, "torch.set_default_device('meta')"),
-    "determinism": (torch.are_deterministic_algorithms_enabled, "torch.use_deterministic_algorithms(True)"),
+    "determinism": (torch.get_deterministic_debug_mode, "torch.use_deterministic_algorithms(True, warn_only=True)"),
     "anomalies": (torch.is_anomaly_enabled, "torch.autograd.set_detect_anomaly(True)"),
     "rmtree": (lambda: shutil.rmtree, "shutil.rmtree = None"),
     "sleep": (lambda: time.sleep, "time.sleep = None"),
@@ -57,7 +52,7 @@ HARM = {  # what of the process: (its state, code that changes it)
 }
 ALONE = ("open", "device", "umask")  # after these the others would fail
 IMPORTS = (
-    "import builtins, gc, json, locale, logging, os, shutil, signal, socket, sys, time, warnings\n"
+    "import builtins, gc, json, logging, os, shutil, signal, socket, sys, time, warnings\n"
     "import numpy as np\nimport torch\n"
 )
 

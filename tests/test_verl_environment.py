@@ -9,9 +9,8 @@ import pytest
 from chat_tokenizers import TOOLS, chat_tokenizer
 from conftest import load_script, write_lines
 
-from parts.environments.conversations import PlayLimits, PlaySetup
+from parts.environments.conversations import PlayLimits, PlaySetup, play
 from parts.environments.environments import load_environments
-from parts.environments.play import play
 from parts.environments.turn_bridge import TurnBridge
 from programs.verl_train.rewards import Gathering
 

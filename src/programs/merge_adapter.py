@@ -157,17 +157,13 @@ def merged_folder(args) -> dict:
     }
 
 
-def command_parser() -> argparse.ArgumentParser:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("adapter", metavar="ADAPTER", help="folder with adapter_config.json")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder for the merged model")
     parser.add_argument("--base", metavar="M", help="folder or hub id (default: what the adapter's config names)")
     parser.add_argument("--dtype", choices=[*DTYPES], help="dtype of the weights (default: what the base declares)")
-    return parser
-
-
-def main(argv: list[str] | None = None) -> int:
-    args = parse_flags(command_parser(), argv)
+    args = parse_flags(parser, argv)
     try:
         report = merged_folder(args)
     except UserError as error:

@@ -26,7 +26,6 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 
 import argparse
 import ast
-import importlib.util
 import json
 import os
 import re
@@ -38,7 +37,7 @@ from pathlib import Path
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.settings import parse_flags
-from parts.rewards.reward_forms import full_spec, spec_parts, weight_of
+from parts.rewards.reward_forms import full_spec, load_rewards
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 TEXTS = ("reward", "advantage", "loss", "advantage_std", "aggregation", "kl_estimator")  # settings that are no numbers
@@ -57,26 +56,16 @@ def names_in(text: str, imported: bool = False) -> set[str]:
     return {x.get_name() for x in symbols if x.is_assigned() or (imported and x.is_imported())}
 
 
-def check_function(flag: str, target: str, *more: str) -> str:
-    """Raise UserError unless FILE.py:name names a file that binds the name, and `more`; returns the file."""
+def check_function(flag: str, target: str) -> str:
+    """Raise UserError unless FILE.py:name names a file that binds the name; returns the file."""
     file, colon, name = target.rpartition(":")
     need(colon and Path(file).is_file(), f"got {flag}: no file {file!r}; expected FILE.py:function")
     try:
         known = sorted(names_in(Path(file).read_text(encoding="utf-8-sig")))
     except (SyntaxError, ValueError) as error:
         raise UserError(f"got {flag} ({error}); expected Python") from None
-    for word in (name, *more):
-        need(word in known, f"got {flag}: {file} has no {word!r}; expected one of its names{suggest(word, known)}")
+    need(name in known, f"got {flag}: {file} has no {name!r}; expected one of its names{suggest(name, known)}")
     return file
-
-
-def check_reward(spec: str) -> None:
-    """Raise UserError unless FILE.py:name[*weight] is one that there is."""
-    file, name, weight = spec_parts(spec)
-    lists = [weight] if weight.isidentifier() else []  # the file's list of weights
-    if not lists:
-        weight_of(spec)  # UserError for what is no number
-    check_function(f"--reward {spec!r}", f"{file}:{name}", *lists)
 
 
 def seen_from(path: str, folder: Path) -> str:
@@ -140,29 +129,16 @@ def setting_of(name: str, value: str, notebook: dict):
         raise UserError(f"got {flag}; expected a number, such as 0.28 for 28%; try --help") from None
 
 
-def check_settings(settings: dict) -> None:
-    """Raise UserError unless the notebook's trainer takes an idea's settings."""
-    spec = importlib.util.spec_from_file_location("notebook_trainer", BUNDLE / "scripts" / "ppo_train.py")
-    sys.modules[spec.name] = trainer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(trainer)
-    try:
-        trainer.check_config(trainer.Config(algorithm="grpo", **settings))
-    except trainer.UserError as error:
-        raise UserError(f"got --idea {' --idea '.join(f'{k}={v}' for k, v in settings.items())}: {error}") from None
-
-
 def set_idea(notebook: dict, ideas: list[str]) -> None:
     """Put ideas KIND=FILE.py:function and SETTING=value into the notebook's idea cell, in place."""
     others = ["".join(cell["source"]) for cell in code_cells(notebook) if cell["id"] != "idea"]
     taken, texts, rewards, chosen = names_in("\n".join(others), imported=True), {}, ["*REWARDS"], {}
-    settings = {}
     for idea in ideas:
         (kind, equals, value), flag = idea.partition("="), f"--idea {idea}"
         need(equals and value, f"got {flag}; expected reward=, advantage= or loss=FILE.py:function, or SETTING=value")
         need(kind not in chosen or kind == "reward", f"got two --idea {kind}=; expected one")
         if kind != "reward" and (kind not in ("advantage", "loss") or ":" not in value):
-            settings[kind] = setting_of(kind, value, notebook)
-            chosen[kind] = repr(settings[kind])
+            chosen[kind] = repr(setting_of(kind, value, notebook))
             continue
         file, name = check_function(flag, value), value.rpartition(":")[2]
         if file not in texts:
@@ -171,8 +147,6 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
         if kind == "reward":
             rewards.append(name)
         chosen[kind] = f"[{', '.join(rewards)}]" if kind == "reward" else name
-    if settings and chosen.keys() <= {*settings, "reward"}:  # which settings a function reads, no table says
-        check_settings(settings)
     shown = ", ".join(f'"{key}": {value}' for key, value in chosen.items())
     source = "\n\n\n".join([*texts.values(), f"BASELINE = {{}}\nIDEA = {{{shown}}}"])
     cell_of(notebook, "idea")["source"] = source.splitlines(keepends=True)
@@ -192,7 +166,7 @@ def new_notebook(args) -> dict:
         need(exists(path) or not is_path, f"got --{name} {path}, which does not exist; expected a {kind} or a hub id")
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
-        check_reward(spec)
+        load_rewards(spec)
     need(args.steps is None or args.steps > 0, f"got --steps {args.steps}; expected 1 or more")
     seeds = args.seeds or []  # one that counts twice would make the noise look smaller
     need(len({*seeds}) == len(seeds) and min(seeds, default=0) >= 0, f"got --seeds {seeds}; expected different ones")

@@ -1,4 +1,4 @@
-"""Conversations of several turns that the real vLLM samples: ids, mask, log-probs and gradient."""
+"""Conversations of several turns that the real vLLM samples: ids, mask and log-probs."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from parts.sampling.sampling_vllm import VllmEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.rollout import converse
 from programs.ppo_train.settings import Config
-from programs.ppo_train.step import accumulate_gradients, make_experience
 
 EXAMPLES = ROOT / "examples" / "environments.py"
 SIZES = {"max_prompt_tokens": 64, "max_new_tokens": 24, "max_turns": 3, "temperature": 1.3, "precision": "fp32"}
@@ -95,33 +94,6 @@ def test_logprobs_are_the_trainers(played):
         expected = every[range(len(every)), sample["response_ids"]][mask]
         got = torch.tensor(sample["rollout_logprobs"], dtype=torch.float64)[mask]
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
-
-
-def gradient(played, batch) -> torch.Tensor:
-    """Of the loss of all rows, flattened."""
-    policy = played.models.policy
-    policy.zero_grad()
-    scaler = torch.amp.GradScaler("cpu", enabled=False)
-    accumulate_gradients(played.config, played.models, batch, np.arange(16), scaler)
-    return torch.cat([p.grad.flatten() for p in policy.parameters()])
-
-
-def test_what_vllm_did_not_sample_is_not_in_the_loss(played):
-    """Whatever stands at the environment's tokens, the gradient is the same, bit for bit, correction included."""
-    samples = [s | {"group": i // 4, "score": float(i % 4)} for i, s in enumerate(played.samples)]
-    batch = make_experience(played.config, played.models, samples, 0.0)
-    batch["old_logprobs"] = batch["rollout_logprobs"] if "old_logprobs" not in batch else batch["old_logprobs"]
-    first = max(len(s["prompt_ids"]) for s in samples)
-    gaps = (batch["attention_mask"] - batch["response_mask"]).bool()
-    gaps[:, :first] = False
-    spoilt = dict(batch)
-    for name, value in {"advantages": 1e3, "old_logprobs": -11.0, "rollout_logprobs": 3.0}.items():
-        spoilt[name] = batch[name].masked_fill(gaps, value)
-    plain = gradient(played, batch)
-    assert gaps.any() and plain.norm() > 1e-3
-    assert torch.equal(gradient(played, spoilt), plain)
-    spoilt["advantages"] = batch["advantages"].masked_fill(batch["response_mask"].bool() & (gaps.cumsum(1) > 0), 1e3)
-    assert not torch.equal(gradient(played, spoilt), plain), "second answers are in the loss"
 
 
 def test_greedy_conversations_are_the_policys_own(played):

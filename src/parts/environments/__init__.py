@@ -7,6 +7,5 @@ ROOMS = (
     "turn_bridge",
     "conversations",
     "scripted_play",
-    "play",
     "play_setup",
 )

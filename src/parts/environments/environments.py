@@ -101,20 +101,6 @@ def tool_schema(environment, name: str, subject: str) -> dict:
         raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
 
 
-def check_hooks(environment, names: list[str], subject: str) -> None:
-    """Raise UserError unless there is `reset`, and `reply` and `get_reward` accept the contract's arguments."""
-    form = "def reset(self, **row) -> str | None"
-    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
-    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
-        if name not in names:
-            continue
-        signature = inspect.signature(getattr(environment, name))
-        try:
-            signature.bind(*arguments)
-        except TypeError as error:
-            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
-
-
 @prints_aside()
 def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     """Create environments by `make` to learn what they can do; UserError if they break the contract."""
@@ -130,7 +116,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
     names = [name for name, _ in members if not name.startswith("_")]
-    check_hooks(environment, names, subject)
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
     tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
 
@@ -154,9 +141,3 @@ def load_environments(spec: str) -> Environments:
         return Environments({None: environment_kind(name, member, file, spec)})
     need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
-
-
-def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
-    """The error that stops a run because an environment's own method raised."""
-    raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {kind.file}'}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised}")

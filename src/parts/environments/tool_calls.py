@@ -6,11 +6,10 @@
 import ast
 import contextlib
 import copy
-import functools
 import json
 import re
 
-from parts.foundation.messages import UserError, need, say, suggest
+from parts.foundation.messages import UserError, need, say_once, suggest
 from parts.foundation.python_source import parse_python
 
 
@@ -100,19 +99,6 @@ def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     return before, calls
 
 
-def deepseek_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
-    """`<｜tool▁call▁begin｜>`, a name and JSON: in a code block (V3, R1) or after `<｜tool▁sep｜>` (V3.1)."""
-    before, *blocks = text.split("<｜tool▁call▁begin｜>")
-    calls = []
-    for block in blocks:
-        first, _, rest = block.split("<｜tool▁call▁end｜>")[0].partition("<｜tool▁sep｜>")
-        if first.strip() == "function":
-            first, _, rest = rest.partition("\n")
-        rest = rest.strip().removeprefix("```json").removesuffix("```")
-        calls.append(tool_call(first.strip(), json.loads(rest)))
-    return before.replace("<｜tool▁calls▁begin｜>", ""), calls
-
-
 def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
     """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
     before, marker, rest = text.partition("<|tool_call_start|>")
@@ -136,7 +122,6 @@ CALL_FORMATS = {
     "qwen_xml": (qwen_xml_calls, "<function="),
     "hermes": (hermes_calls, "<tool_call>"),
     "mistral": (mistral_calls, "[TOOL_CALLS]"),
-    "deepseek": (deepseek_calls, "<｜tool▁call▁begin｜>"),
     "pythonic": (pythonic_calls, "<|tool_call_start|>"),
     "llama3_json": (llama3_json_calls, '"parameters": '),
 }
@@ -173,21 +158,16 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
     )
 
 
-@functools.cache  # warn once
-def warn_of_untagged_call(tool: str, form: str) -> None:
-    bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
-    say(
-        f"warning: got the JSON of a call of {tool} outside the form {form}; it stays text, as in vLLM and TRL; "
-        f"try {bare}a warm start on calls in that form, or a model that was trained on it"
-    )
-
-
 def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
-    """Warn if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
+    """Warn once if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
     names = {schema["function"]["name"] for schema in schemas}
     named = [name for name in re.findall(r'"name"\s*:\s*"([^"]+)"', text) if name in names]
     if named and re.search(r'"(arguments|parameters)"\s*:', text):
-        warn_of_untagged_call(named[0], form)
+        bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
+        say_once(
+            f"warning: got the JSON of a call of {named[0]} outside the form {form}; it stays text, as in vLLM and "
+            f"TRL; try {bare}a warm start on calls in that form, or a model that was trained on it"
+        )
 
 
 def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:

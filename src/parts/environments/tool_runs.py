@@ -24,6 +24,7 @@ from parts.rewards.rewards import reward_loop, within
 SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
 POLL = 0.02  # seconds between checks for jobs that are out of time
 LOOP_PATIENCE = 30.0  # seconds within which an event loop that is not blocked responds even on a busy machine
+SIDE_BY_SIDE = 256  # jobs that run at once
 
 
 @dataclass
@@ -71,12 +72,8 @@ class Job(threading.Thread):
         """A value, or the result of an awaitable in the event loop."""
         if not inspect.isawaitable(value):
             return value
-        self.awaits = True
-        try:
-            late = OutOfTime(f"no answer in {self.seconds:g} s")
-            return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
-        finally:
-            self.awaits = False
+        self.awaits, late = True, OutOfTime(f"no answer in {self.seconds:g} s")
+        return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
 
     def over(self) -> bool:
         """Whether its time is up; the time of a job starts when it starts to run."""
@@ -108,27 +105,24 @@ def check_loop() -> None:
         ) from None
 
 
-def run_jobs(jobs: list[list], seconds: float, side_by_side: int = 256) -> list[list[Outcome]]:
-    """Run jobs concurrently and return the outcomes of their calls.
+def run_jobs(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """Run jobs concurrently, at most SIDE_BY_SIDE at once, and return the outcomes of their calls.
 
     Args:
         jobs: lists of functions without arguments; those of a job run in order.
         seconds: limit for each job, from its start.
-        side_by_side: number of jobs that run at once.
 
     Raises:
         UserError: an async function blocks the event loop.
     """
-    results = []
-    for start in range(0, len(jobs), side_by_side):
-        results += run_together(jobs[start : start + side_by_side], seconds)
-    return results
+    groups = [jobs[start : start + SIDE_BY_SIDE] for start in range(0, len(jobs), SIDE_BY_SIDE)]
+    return [outcomes for group in groups for outcomes in run_together(group, seconds)]
 
 
 def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     """`run_jobs` for jobs that all run at once."""
     threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
-    late, awaited = {}, False
+    late = {}
     try:
         for thread in threads:
             thread.start()
@@ -137,11 +131,11 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
             thread.gate.release()  # once all have started, as starting a thread waits for busy ones
         while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
             for thread in filter(Job.over, waiting):
-                late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
+                late[thread] = [*thread.outcomes]
                 # raises LeftBehind in it as soon as it executes Python code again
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
             waiting[0].join(POLL)
-        if awaited:
+        if any(thread.awaits for thread in late):
             check_loop()
     finally:
         sys.setswitchinterval(interval)

@@ -25,8 +25,7 @@ from parts.environments.environments import Environments
 from parts.foundation.messages import UserError, need, say
 
 PROBE_TURNS = 3
-KNOWN_SEAMS = 1000
-KNOWN_RENDERINGS = 256
+KNOWN_RENDERINGS = 1000
 OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
@@ -46,9 +45,8 @@ class TurnBridge:
             "got a tokenizer without chat template; expected one; try --chat_template FILE",
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
-        self.chat_template, self.seams = chat_template, {}
+        self.chat_template, self.rendered = chat_template, {}
         self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.rendered = {}
         # whether the installed transformers keeps control tokens out of messages by itself; 5.10, verl's, does not
         parameters = inspect.signature(tokenizer.apply_chat_template).parameters
         self.sanitizes = "sanitize_control_tokens" in parameters
@@ -119,15 +117,6 @@ class TurnBridge:
         places = [i for i in range(begins, shared) if one[i] in self.end_ids]
         return one[: places[-1] + 1] if places else []
 
-    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, cached for replies that differ only in their content."""
-        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
-        if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # the model makes up names and ids, so their number is unlimited
-                self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # keeps the tools' id, as in `render`
-        return self.seams[key][1]
-
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
         """The tokens after an answer, up to the start of the next one.
 
@@ -137,7 +126,7 @@ class TurnBridge:
             tools: the schemas with which the prompt was rendered.
         """
         before, answer, replies = stand_in(replies)
-        seam = self.known_seam(before, answer, replies, tools)
+        seam = self.seam(before, answer, replies, tools)
         whole = self.render([*before, answer, *replies], tools)
         roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
         need(
@@ -197,13 +186,6 @@ class TurnBridge:
         return ""
 
 
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
 def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
     """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
 
@@ -214,7 +196,9 @@ def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **g
         ValueError: the tokenizer encodes the letters as the control token nevertheless.
     """
     template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+    added = tokenizer.added_tokens_decoder.values()  # special ones, and those that the template writes
+    control = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    tokens = "|".join(map(re.escape, sorted(control, key=len, reverse=True))) or "(?!)"
 
     def marked(value):
         if isinstance(value, str):

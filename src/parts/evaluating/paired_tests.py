@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass
 
 from parts.data.held_out import overlap_metric
-from parts.environments.play import play_metrics
+from parts.environments.conversations import play_metrics
 from parts.foundation.processes import np
 from parts.rewards.rewards import known_scores
 from parts.running.progress import reward_means

@@ -70,7 +70,7 @@ class ConversationSettings(BaseConfig):
     tool_characters: int = setting(8000, "length at which tool results are cut, in characters", positive=True)
     tool_format: str = setting(
         "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
+        "form of tool calls: hermes, qwen_xml, mistral, pythonic, llama3_json, or template for the "
         "tokenizer's response_template (default: what the chat template shows)",
     )
 

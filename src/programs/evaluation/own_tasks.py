@@ -4,8 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from parts.data.prompts import RESERVED
-from parts.environments.conversations import Conversation, PlaySetup
-from parts.environments.play import play
+from parts.environments.conversations import Conversation, PlaySetup, play
 from parts.environments.play_setup import (
     check_chat_template,
     check_environment_rows,

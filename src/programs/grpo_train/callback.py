@@ -1,15 +1,17 @@
 """Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs under our names, stopping."""
 
 import functools
+import itertools
 import json
 import math
 import re
 import shutil
+import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.environments.conversations import PlaySetup
+from parts.environments.conversations import PlaySetup, play_metrics
 from parts.foundation.messages import DivergedError, need, say
 from parts.foundation.processes import (
     THREADS,
@@ -30,8 +32,8 @@ from parts.running.progress import is_due, is_sampled
 from parts.running.run_end import EXAMPLES
 from programs.grpo_train.colocated import judge_logprobs
 from programs.grpo_train.data import BatchPlan
-from programs.grpo_train.evaluation import brief, conversation_entry, conversation_metrics, evaluate
-from programs.grpo_train.rewards import Scorer, Stage, signal_free, stage_at
+from programs.grpo_train.evaluation import brief, conversation_entry, evaluate
+from programs.grpo_train.rewards import Scorer, Stage, signal_free
 from programs.grpo_train.settings import Config
 
 
@@ -81,7 +83,7 @@ def export_final(config: Config, trainer) -> None:
     shutil.rmtree(raw)
 
 
-# TRL's names of what metrics.jsonl calls otherwise
+# TRL's names of what metrics.jsonl calls otherwise; what is not here has no place there
 METRICS = {
     "reward": "reward/mean",
     "reward_std": "reward/std",
@@ -97,12 +99,6 @@ METRICS = {
     "grad_norm": "optim/grad_norm",
     "step_time": "time/step",
 }
-
-
-def our_metrics(logs: dict) -> dict:
-    """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
-    names = {key: re.sub("^rewards/(.+)/mean$", r"reward/\1", METRICS.get(key, key)) for key in logs}
-    return {name: logs[key] for key, name in names.items() if name != key and logs[key] is not None}
 
 
 def trl_factor(args, step: int, steps: int) -> float:
@@ -182,7 +178,8 @@ class GrpoRun:
     def on_step_begin(self, args, state, control, **_):
         forget_peak()
         self.step_started = time.perf_counter()
-        now = stage_at(self.stages, state.global_step)
+        ends = itertools.accumulate(stage.steps for stage in self.stages[:-1])
+        now = sum(state.global_step >= end for end in ends)
         if now == self.stage:
             return
         self.stage, stage = now, self.stages[now]
@@ -248,14 +245,17 @@ class GrpoRun:
         from accelerate.utils import gather_object  # in the order of the processes, as the groups lie
 
         step, norm = state.global_step, logs.get("grad_norm", 0.0)
-        metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds} | self.memory
+        names = {key: re.sub("^rewards/(.+)/mean$", r"reward/\1", METRICS.get(key, key)) for key in logs}
+        metrics = {name: logs[key] for key, name in names.items() if name != key and logs[key] is not None}
+        metrics |= {"time/reward": self.scorer.seconds} | self.memory
         self.scorer.seconds, group = 0.0, self.config.num_generations
         if "reward" in logs:  # absent where the step trained on an earlier step's rollout
             scores = gather_object([sample["score"] for sample in self.scorer.samples()])
             metrics |= {"reward/zero_std_frac": signal_free(scores, group), "rollout/samples": len(scores)}
             if self.setup:
-                entries = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
-                metrics |= conversation_metrics(gather_object(entries))
+                talks = gather_object([brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]])
+                cut = statistics.fmean(not talk.finished for talk in talks)  # TRL counts those whose last answer is
+                metrics |= play_metrics(talks) | {"rollout/truncated_frac": cut}
             self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
         logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
         self.bad = 0 if math.isfinite(norm) else self.bad + 1

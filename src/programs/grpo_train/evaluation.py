@@ -1,13 +1,11 @@
 """Conversations with environments through TRL, and held-out evaluation with greedy completions."""
 
 import dataclasses
-import statistics
 from collections.abc import Callable
 from unittest import mock
 
-from parts.environments.conversations import Conversation, PlaySetup
+from parts.environments.conversations import Conversation, PlaySetup, play
 from parts.environments.environments import Environments
-from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import OF_ENVIRONMENT, as_rewards_see, check_environments, pays, pieces
 from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.messages import need
@@ -96,12 +94,6 @@ def conversation_entry(setup: PlaySetup, conversation: Conversation) -> dict:
         "pieces": pieces(bridge.tokenizer, conversation),
         "talk": short,
     }
-
-
-def conversation_metrics(conversations: list[Conversation]) -> dict[str, float]:
-    """Metrics of the conversations of a rollout, of `brief`; TRL counts as cut off those whose last answer is."""
-    truncated = statistics.fmean(not conversation.finished for conversation in conversations)
-    return play_metrics(conversations) | {"rollout/truncated_frac": truncated}
 
 
 def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:

@@ -1,6 +1,5 @@
 """Rewards as TRL calls them, checked and logged; the stages of a run."""
 
-import itertools
 import json
 import re
 import time
@@ -188,9 +187,3 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
         raise UserError(f"got a state_dict that is not JSON ({error}); expected numbers, text, lists") from error
     scorer.enter(stages[0])
     return scorer, stages
-
-
-def stage_at(stages: list[Stage], step: int) -> int:
-    """Index of the stage to which the step after `step` optimizer steps belongs."""
-    ends = itertools.accumulate(stage.steps for stage in stages[:-1])
-    return sum(step >= end for end in ends)

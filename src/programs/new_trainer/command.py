@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import shlex
 import signal
 import sys
@@ -12,7 +11,7 @@ from types import SimpleNamespace
 from parts.data.held_out import hold_out, mark_trained
 from parts.data.prompts import warn_unread
 from parts.foundation.dialect import check_units, in_own_words
-from parts.foundation.messages import Help, UserError, need, say, suggest, tell
+from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.processes import wait_passively
 from parts.foundation.settings import parse_flags
 from parts.learning.idle_settings import idle_settings
@@ -71,32 +70,15 @@ def check_file(file: str, force: bool) -> None:
     need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
 
 
-def check_out(source: str, given: dict, out: Path) -> None:
-    """Raise UserError where the output folder is not an earlier run's, or the metrics file exists already."""
-    if "out" not in given:
-        return
-    free = not out.exists() or (out / "settings.json").is_file()
+def check_out(given: dict, out: Path) -> None:
+    """Raise UserError where the output folder is not an earlier run's."""
+    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
-    name = given.get("metrics_file", settings_of(source).get("metrics_file", {}).get("default", "").strip("'"))
-    log, folder = Path(name).resolve(), out.resolve()
-    own_log = log in (folder / "metrics.jsonl", folder / "samples.jsonl")
-    kept = folder not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
-    got = f"got --metrics_file {name}, a folder, not empty or the run's own log; expected a new file; try another name"
-    need(not name or not (own_log or kept), got)
 
 
 def rows_text(rows: list[dict]) -> str:
     """JSONL that a page reads; dates and decimals become text."""
     return "".join(json.dumps(row["columns"], ensure_ascii=False, default=str) + "\n" for row in rows)
-
-
-def check_metric_names(source: str, given: dict) -> None:
-    """Raise UserError for --metric_names that are not NAME=METRIC with a metric that the page logs at each update."""
-    known = {*re.findall(r'"((?:reward|rollout|policy|value|kl|optim|time)/\w+)"', source)}
-    for pair in filter(None, given.get("metric_names", "").replace(" ", ",").split(",")):
-        user_name, _, name = pair.partition("=")
-        fits = f"got --metric_names with {pair}; expected NAME=METRIC with one of {', '.join(sorted(known))}"
-        need(user_name and name in known, fits + suggest(name, [*known]))
 
 
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
@@ -154,7 +136,6 @@ def given_settings(kind: str, source: str, words: list[str]) -> dict:
     flags = vars(parse_flags(page_parser(kind, source), words))
     given = {name: value for name, value in flags.items() if value is not None}
     check_settings(source, given)
-    check_metric_names(source, given)
     return given
 
 
@@ -171,7 +152,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if started:
         check_missing(source, given)
     out = Path(given.get("out", ""))
-    check_out(source, given, out)
+    check_out(given, out)
     rows, files = read_data(args, given, started)
     held_out = rows.get("eval_data", [])
     if given.get("reward"):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, suggest
 from parts.foundation.user_scripts import defaults_of
-from parts.rewards.extracts import IMPORTS, bound_names, import_blocks
+from parts.rewards.extracts import IMPORTS, bound_names
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
 # Settings of one run, which stay flags of the page; all others are written into it.
@@ -141,60 +141,44 @@ def origins(nodes: list[ast.stmt]) -> dict[str, str]:
     return origin_of
 
 
-def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.stmt]]:
-    """(text, statements, imports at the top) of a Python file.
+def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt]]:
+    """(text, statements) of a Python file.
 
-    The text is without these, known imports, its docstring and a block `if __name__ == ...`.
+    The text is without known imports, its docstring and a block `if __name__ == ...`.
     """
     text = Path(file).read_text(encoding="utf-8")
     try:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
-    lines, imports, at_top = text.splitlines(), [], True
+    lines = text.splitlines()
     for node in body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         is_import = isinstance(node, IMPORTS) and ";" not in lines[node.lineno - 1]
-        at_top &= is_text or is_import  # further down, sys.path may have changed
-        parts = one_name_each([node]) if is_import else []
-        unknown = [] if at_top else [ast.unparse(x) for x in parts if ast.unparse(x) not in known]
-        imports += parts if at_top else []
+        parts = [ast.unparse(x) for x in one_name_each([node])] if is_import else []
+        unknown = [x for x in parts if x not in known and not x.startswith("from __future__")]
         if is_text or is_main or len(unknown) < len(parts):
             height = node.end_lineno - node.lineno + 1
             lines[node.lineno - 1 : node.end_lineno] = ["; ".join(unknown), *[""] * (height - 1)]
-    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip()), body, imports
-
-
-def imports_of(source: str) -> list[ast.stmt]:
-    return [node for node in ast.parse(source).body if isinstance(node, IMPORTS)]
-
-
-def with_imports(source: str, imports: list[ast.stmt]) -> str:
-    """The page with further imports among its own; its line that must come before torch stays there."""
-    lines, imported = source.splitlines(), imports_of(source)
-    start, end = imported[0].lineno - 1, imported[-1].end_lineno
-    covered = {number for node in imported for number in range(node.lineno - 1, node.end_lineno)}
-    between = [line for number, line in enumerate(lines[start:end], start) if line and number not in covered]
-    standard, _, others = import_blocks([*imported, *imports]).partition("\n\n")
-    lines[start:end] = ["\n\n".join((standard, *between, others))]
-    return "\n".join(lines) + "\n"
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip()), body
 
 
 def with_text(source: str, flag: str, spec: str) -> str:
     """The page with the code of FILE.py:name before its Config, once."""
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
-    text, body, imports = own_text(file, {*map(ast.unparse, one_name_each(imports_of(source)))})
+    page = ast.parse(source).body
+    text, body = own_text(file, {*map(ast.unparse, one_name_each([x for x in page if isinstance(x, IMPORTS)]))})
     theirs = [node.name for node in body if hasattr(node, "name")]
     known = f"which {file} does not define; expected one of {', '.join(theirs)}"
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
-    if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
-        return source
-    of_page, others = origins(ast.parse(source).body), origins(body)
+    statements = {*map(ast.unparse, page)}
+    if all(ast.unparse(x) in statements for x in body if hasattr(x, "name") or isinstance(x, ast.Assign)):
+        return source  # another flag has inserted it
+    of_page, others = origins(page), origins(body)
     both = sorted(x for x in of_page.keys() & others if not of_page[x] or of_page[x] != others[x])
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
-    source = with_imports(source, imports)
     return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)
 
 

@@ -6,8 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from parts.environments.conversations import Conversation, PlaySetup
-from parts.environments.play import play, play_metrics
+from parts.environments.conversations import Conversation, PlaySetup, play, play_metrics
 from parts.environments.play_setup import pieces, score_talks, score_weights
 from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.processes import np

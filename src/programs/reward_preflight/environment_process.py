@@ -8,9 +8,8 @@ import re
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
-from parts.environments.conversations import Conversation, PlayLimits
+from parts.environments.conversations import Conversation, PlayLimits, play
 from parts.environments.environments import Environments
-from parts.environments.play import play
 from parts.environments.play_setup import check_environment_rows, load_scored, score_talks, score_weights
 from parts.environments.scripted_play import ScriptedPlayer
 from parts.foundation.messages import UserError

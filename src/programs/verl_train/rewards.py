@@ -14,11 +14,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
 
-from parts.environments.conversations import Conversation, PlayLimits, PlaySetup
+from parts.environments.conversations import (
+    Conversation,
+    PlayLimits,
+    PlaySetup,
+    begin,
+    play_metrics,
+    score_all,
+    take_turn,
+)
 from parts.environments.environments import load_environments
-from parts.environments.play import begin, play_metrics, score_all, take_turn
 from parts.environments.play_setup import score_talks, score_weights
-from parts.environments.tool_runs import SHORT_INTERVAL
+from parts.environments.tool_runs import SHORT_INTERVAL, SIDE_BY_SIDE
 from parts.environments.turn_bridge import TurnBridge
 from parts.foundation.messages import RewardError, UserError
 from parts.learning.advantages import gpg_advantages, maxrl_advantages, overlong_penalty
@@ -292,7 +299,7 @@ class Player:
         self.columns = job["columns"]
         self.beginning = Gathering(lambda rows: begin(rows, self.setup), "begin")
         self.scoring = Gathering(self.score_all, "score")
-        self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
+        self.turns = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="turn")
         sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
 
     def row(self, given: dict) -> dict:

@@ -202,10 +202,7 @@ def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
         return f"the pass rate rises: try --resume --rounds {config.rounds + 5}"
     if measures[-1]["round"] and not read_lines(shop.round_folder(measures[-1]["round"]) / "supervised.jsonl"):
         return "no solution was found: try --data with a column completion, in the form that the reward pays"
-    if config.self:
-        more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
-        return f"try {more}, a --teacher, or --data with solutions"
-    return "try solutions in the form that the reward pays, more --epochs, or easier prompts"
+    return "try solutions in the form that the reward pays, more --epochs, a --teacher, or easier prompts"
 
 
 def conclude(shop: Workshop, measures: list[dict]) -> int:

@@ -101,12 +101,11 @@ def given_solutions(config: Config, tokenizer, reward: Reward, rows: list[dict])
     ends = ending_ids(generation_settings(base_of(config.model)).eos_token_id, tokenizer)
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
     models, bare = SimpleNamespace(tokenizer=tokenizer, eos_ids=ends), without_solutions(rows)
-    solutions, long, opened = {}, 0, 0
+    solutions, long = {}, 0
     for i, row in enumerate(rows):
         text = solution_text(config, row)
         ids = solution_ids(config, models, row, text)
         long += len(ids) > config.max_new_tokens
-        opened += without_opened_tag(tokenizer, row, text) != text
         if len(ids) <= config.max_new_tokens:
             one = {"row": i, "text": text, "ids": ids, "prompt": row["prompt"]}
             solutions.setdefault((json.dumps(row["prompt"]), text), one)
@@ -121,9 +120,6 @@ def given_solutions(config: Config, tokenizer, reward: Reward, rows: list[dict])
             f"{config.data}: left out {failing} of {len(rows)} solutions as the reward does not pass them, {long} over "
             f"{config.max_new_tokens} tokens, {repeated} duplicates"
         )
-    if opened:
-        said = "solutions begin with a tag that their prompt opens already; it is left out"
-        say(f"{config.data}: {opened} of {len(rows)} {said}")
     example = f"; the first that fails is {texts[0][-80:]!r}" if texts else "; try a higher --max_new_tokens"
     got = f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes"
     need(passing, f"{got} the first reward{example}; expected solutions in the form that the reward pays")
