@@ -139,12 +139,15 @@ def test_each_setting_of_the_script_is_in_run_sh_or_port_md(name, tmp_path, untr
     assert given <= of_run | {*none, *beside}, given - of_run - {*none, *beside}
 
 
-def test_a_setting_that_a_flag_decides_is_not_said_to_be_of_trl(tmp_path, untried):
+def test_a_setting_of_a_flag_is_not_said_to_be_of_trl_and_held_out_prompts_that_train_are_counted(tmp_path, untried):
     """The file has 40 rows made by `.map` and lr 2e-6; the port other rows and another lr, both by flags."""
     text = RUN.replace("train_dataset=load_dataset(", "train_dataset=made(")
     text = text.replace("REWARDS = [", "made = lambda *a, **k: None\nREWARDS = [")
     write_lines(tmp_path / "mine.jsonl", ROWS)
-    exported_run(tmp_path, f"--data={tmp_path}/mine.jsonl", "--lr=1e-5", text=text)
+    write_lines(tmp_path / "eval.jsonl", [*ROWS[:3], {**ROWS[0], "prompt": [{"role": "user", "content": "new"}]}])
+    flags = [f"--data={tmp_path}/mine.jsonl", f"--eval_data={tmp_path}/eval.jsonl", "--lr=1e-5"]
+    page = exported_run(tmp_path, *flags, text=text)
+    assert "\n- 3 of 4 evaluation prompts also occur in training: the accuracy that verl logs is inflated.\n" in page
     command = (tmp_path / "port" / "run.sh").read_text()
     assert "optim.lr=1e-05  # lr: 1e-05\n" in command and 'train.parquet"  # data\n' in command
     assert str(tmp_path) not in command
