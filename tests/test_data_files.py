@@ -1,6 +1,7 @@
 """Files that are not one row a line, no data, or not UTF-8: the loader and the trainers read them alike or say why."""
 
 import csv
+import io
 import json
 import re
 import shlex
@@ -172,12 +173,9 @@ PAGE = "<!DOCTYPE html>\n<html>\n<head><title>502</title></head>\n<body>Bad gate
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 12345\n"
 
 
-def workbook(path: Path, member: str) -> bytes:
-    """A zip file that holds one member."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(member, "x")
-    return path.read_bytes()
-
+WORKBOOK = io.BytesIO()
+with zipfile.ZipFile(WORKBOOK, "w") as archive:
+    archive.writestr("xl/workbook.xml", "x")
 
 NO_DATA = {
     "lfs": (LFS, "Git LFS pointer.*git lfs pull"),
@@ -185,7 +183,7 @@ NO_DATA = {
     "page": (PAGE, "HTML or XML page"),
     "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a binary file"),
     "utf-16": (json.dumps(ROWS[0]).encode("utf-16-le"), "--encoding utf-16-le"),
-    "workbook": (lambda folder: workbook(folder / "a.zip", "xl/workbook.xml"), "a workbook.*CSV UTF-8"),
+    "workbook": (WORKBOOK.getvalue(), "a workbook.*CSV UTF-8"),
     "text error": ("Entry not found", "error message"),
 }
 
@@ -193,7 +191,6 @@ NO_DATA = {
 @pytest.mark.parametrize("name", NO_DATA)
 def test_what_is_no_data_is_refused_by_what_it_is(pairs_of, tmp_path, name):
     data, words = NO_DATA[name]
-    data = data(tmp_path) if callable(data) else data
     for suffix in (".jsonl", ".csv"):
         path = tmp_path / f"set{suffix}"
         path.write_bytes(data if isinstance(data, bytes) else data.encode())
@@ -298,29 +295,21 @@ def test_one_object_is_one_row_though_its_values_are_lists(loader, tmp_path):
     assert [row["prompt"] for row in loader.load_rows(tmp_path / "set.json").rows] == [TURN]
 
 
-def test_a_blank_that_the_header_lacks_is_part_of_the_cells(pairs_of, tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text("prompt,answer\n2+2?, 4\n3+3?,6\n")
-    assert pairs_of(path) == [("2+2?", " 4"), ("3+3?", "6")]
-    path.write_text('"prompt","answer"\n"2+2?"," 4"\n"3+3?"," 6"\n')
-    assert pairs_of(path) == [("2+2?", " 4"), ("3+3?", " 6")]
+PARTS_OF_CELLS = {  # what looks like a separator, a torn row, a header or a blank before a quote
+    "prompt\na;b;c\nd;e;f": [("a;b;c", None), ("d;e;f", None)],
+    "prompt\nIs it 2; or 3?\n4; or 5?": [("Is it 2; or 3?", None), ("4; or 5?", None)],
+    'prompt,answer\n"a|b",1\n"c|d",1': [("a|b", "1"), ("c|d", "1")],
+    'prompt\tanswer\n"2+2?"\t4\n"3\n+3?"\t6\n': [("2+2?", "4"), ("3\n+3?", "6")],
+    "prompt\nSpell this word\nprompt\n": [("Spell this word", None), ("prompt", None)],
+    "prompt,answer\n2+2?, 4\n3+3?,6\n": [("2+2?", " 4"), ("3+3?", "6")],
+    '"prompt","answer"\n"2+2?"," 4"\n"3+3?"," 6"\n': [("2+2?", " 4"), ("3+3?", " 6")],
+}
 
 
-@pytest.mark.parametrize("rows", [["a;b;c", "d;e;f"], ["Is it 2; or 3?", "4; or 5?"], ["a|b", "c|d"]])
-def test_separators_inside_of_texts_part_nothing(pairs_of, tmp_path, rows):
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join(["prompt", *rows]))
-    assert pairs_of(path) == [(row, None) for row in rows]
-    path.write_text("\n".join(["prompt,answer", *(f'"{row}",1' for row in rows)]))
-    assert pairs_of(path) == [(row, "1") for row in rows]
-
-
-def test_cells_that_look_torn_and_are_not_are_read(pairs_of, tmp_path):
-    path = tmp_path / "set.csv"
-    path.write_text('prompt\tanswer\n"2+2?"\t4\n"3\n+3?"\t6\n')
-    assert pairs_of(path) == [("2+2?", "4"), ("3\n+3?", "6")]
-    path.write_text("prompt\nSpell this word\nprompt\n")  # the only column, and a prompt
-    assert pairs_of(path) == [("Spell this word", None), ("prompt", None)]
+@pytest.mark.parametrize("text", PARTS_OF_CELLS)
+def test_what_is_part_of_a_cell_is_read(pairs_of, tmp_path, text):
+    (tmp_path / "table.csv").write_text(text)
+    assert pairs_of(tmp_path / "table.csv") == PARTS_OF_CELLS[text]
 
 
 def test_a_first_row_that_may_be_data_is_named_even_if_flags_take_it_for_names(loader, tmp_path, capsys):
