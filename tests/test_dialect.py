@@ -55,7 +55,6 @@ def test_keys_of_a_settings_file_too(tmp_path):
         ("ppo_train", "--prompts 16", "batch_size = prompts x group_size"),
         ("ppo_train", "--max_steps 8", "whose steps are ppo_epochs 2 x minibatches 1 of them each; try --steps 4"),
         ("ppo_train", "--algorithm cispo --epsilon_high 5", "--clip_eps_high: epsilon_high = 1 + clip_eps_high"),
-        ("grpo_train", "--loss_type cispo --clip_eps_high 4", "--epsilon_high: epsilon_high = 1 + clip_eps_high"),
         ("ppo_train", "--num_train_epochs 3", "steps = num_train_epochs x rows"),
         ("ppo_train", "--use_vllm colocate", "try --rollout_engine vllm"),
         ("ppo_train", "--resume_from_checkpoint runs/x", "try --resume, for the newest checkpoint"),
@@ -91,16 +90,10 @@ def test_programs_without_settings_files_too(program, own, words, capsys):
     assert own in said and not {"--out ", "--output ", "--output_dir "} - {f"{own} "} & {w + " " for w in said.split()}
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--lr", "1e-5", "--learning_rate=0.00001"], ["--lr", "1e-5", "--lr=0.00001"]),
-        (["--data", "--learning-rate", "3"], ["--data", "--lr", "3"]),
-        (["file", "--unknown", "1"], ["file", "--unknown", "1"]),
-    ],
-)
-def test_words_are_renamed_and_no_others(words, expected):
-    assert in_own_words(words, ["lr", "data"]) == expected
+def test_words_are_renamed_and_no_others():
+    words = "file --lr 1e-5 --learning_rate=0.00001 --data --learning-rate 1e-5 --unknown 1"
+    expected = "file --lr 1e-5 --lr=0.00001 --data --lr 1e-5 --unknown 1"
+    assert in_own_words(words.split(), ["lr", "data"]) == expected.split()
     assert own_name("beta", ["beta", "kl_coef"]) == "beta" and own_name("samples", ["n"]) == ""
 
 
