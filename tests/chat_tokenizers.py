@@ -52,12 +52,8 @@ def template_of(name: str) -> str:
     """The text of a family's chat template, by its name in TRL's package or in this file."""
     import trl
 
-    own = {
-        "mistral": MISTRAL,
-        "smollm3": SMOLLM3,
-        "tiny_tools": TOOLS,
-        "tiny": (TINY_LM / "chat_template.jinja").read_text(),
-    }
+    own = {"mistral": MISTRAL, "smollm3": SMOLLM3, "tiny_tools": TOOLS}
+    own["tiny"] = (TINY_LM / "chat_template.jinja").read_text()
     return own.get(name) or (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text("utf-8")
 
 

@@ -1,15 +1,11 @@
 """Which program an answer holds: one rule for code_execution, evaluation.py and the templates."""
 
-import gzip
-import json
-import re
 import sys
 import time
 
 import pytest
 from conftest import ROOT, load_module, load_script
 
-HUMANEVAL = ROOT.parent / "shared" / "data" / "HumanEval.jsonl.gz"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox confines programs on Linux only")
 
 lib = load_module(ROOT / "examples" / "reward_functions_library.py", "reward_library_of_answers")
@@ -19,14 +15,6 @@ TESTS = ["assert add(1, 2) == 3", "assert add(2, 2) == 4"]
 BLOCK = f"```python\n{ADD}```"
 CALLER, HELPER = BLOCK.replace("a + b", "plus(a, b)"), "```python\ndef plus(a, b):\n    return a + b\n```"
 USE = "x = int(input())\nprint(add(x, x))"
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    """scripts/sandbox.py as a module."""
-    module = load_script("sandbox")
-    yield module
-    module.DEFAULT.stop()
 
 
 def paid(text, tests, **columns) -> float | None:
@@ -39,7 +27,6 @@ def paid(text, tests, **columns) -> float | None:
 RIGHT = {
     "tildes": f"~~~python\n{ADD}~~~",
     "py": f"```py\n{ADD}```",
-    "Python": f"```Python\n{ADD}```",
     "a title": f'```python title="add.py"\n{ADD}```',
     "no label": f"```\n{ADD}```",
     "four backticks": f"````python\n{ADD}````",
@@ -51,10 +38,8 @@ RIGHT = {
     "marks of Code Llama": f"Sure!\n[PYTHON]\n{ADD}[/PYTHON]\nIt adds (that's all).",
     "thinking with code": f"<think>{BLOCK.replace('+', '-')}</think>\n{BLOCK}",
     "unclosed": f"```python\n{ADD}",
-    "unclosed, then words": f"```python\n{ADD}\nThis adds (it's easy).",
     "unclosed, cut off in the example": f"```python\n{ADD}\nprint(add(1,",
     "closed at the end of a line": f"```python\n{ADD.rstrip()}```",
-    "stray fence before": f"```\nSure!\n{BLOCK}",
     "stray fence after": f"{BLOCK}\n```\nI hope this helps.",
     "only the closing fence": f"{ADD}```\nThis adds.",
     "fences in the docstring": BLOCK.replace("return", '"""\n    ```\n    add(1, 2)\n    ```\n    """\n    return'),
@@ -86,9 +71,7 @@ def test_the_program_that_defines_what_is_tested_counts(name):
 @pytest.mark.parametrize(
     "tests",
     [
-        "from solution import add\n\ndef test_add():\n    assert add(1, 2) == 3",
         ["from solution import add as plus", "assert plus(1, 2) == 3"],
-        "import solution\nassert solution.add(1, 2) == 3",
         "import solution as s\nassert s.add(1, 2) == 3",
         "from solution import *\nassert add(1, 2) == 3",
         "import unittest\nfrom main import add\n\nclass T(unittest.TestCase):\n"
@@ -110,20 +93,15 @@ LONG = "1" + 5000 * "0"
 PRINTED = [  # program, expected output, whether it is right
     ("print(4 / 2)", "2", True),
     ("print(1e16)", str(10**16), True),
-    ("print(-0.0)", "0", True),
     ("print([1, 2][0], 3.0)", "1 3", True),
     ("print(2.0000001)", "2", False),
-    ("print(2.0)", "v2.0", False),
     ("print('v2')", "v2.0", False),
     ("print('10.0')", "010", False),
     ("print('1 2')", "1\n2", False),
-    ("print('1 2')", "12", False),
-    ("print('')", "0", False),
     ("print('0\\n0')", "0", False),
     ("print('yes')", "YES", False),
     ("print('1.0.0')", "1.0", False),
     ("print(10**5000)", LONG, True),
-    ("print(10**5000)", int("1" + 4000 * "0") * 10**1000, True),
     ("print(10**5000 + 1)", LONG, False),
     ("print(1)\nprint(2)", "\n1 \r\n2\n\n", True),
 ]
@@ -135,11 +113,9 @@ def test_printed_numbers(code, expected, right):
 
 
 def test_long_integers_in_calls_and_in_tests_as_json_text():
-    call = f'[{{"function": "f", "args": [5000], "expected": {LONG}}}]'
-    assert paid("```python\ndef f(n):\n    return 10**n\n```", call) == 1.0
-    assert paid(
-        "```python\ndef f(n):\n    return str(10**n)\n```", [{"function": "f", "args": [5000], "expected": LONG}]
-    )
+    call, program = '{{"function": "f", "args": [5000], "expected": {}}}', "```python\ndef f(n):\n    return 10**n\n```"
+    assert paid(program, f"[{call.format(LONG)}]") == 1.0
+    assert paid(program.replace("10**n", "str(10**n)"), [{"function": "f", "args": [5000], "expected": LONG}]) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -172,8 +148,7 @@ CHAT = [{"role": "user", "content": f"Complete this:\n```python\n{HEAD}```\n"}]
         (WHOLE, {"prompt": CHAT}),
         (WHOLE.replace("def g", "from __future__ import division\ndef g"), {"setup": HEAD}),
         ("    return twice(x[0])", {"prompt": HEAD}),
-        ("    return twice(x[0])\n\ndef other(:", {"prompt": HEAD}),
-        ("y = twice(x[0])\nreturn y", {"setup": HEAD}),
+        ("y = twice(x[0])\nreturn y\n\ndef other(:", {"setup": HEAD}),
         ("```python\n    return twice(x[0])\n```", {"prompt": CHAT}),
         ("    return twice(x[0])", {"setup": f"{HEAD}    raise NotImplementedError\n"}),
         (" return 2 * x[0]", {"prompt": "def g(x):"}),
@@ -189,7 +164,6 @@ def test_the_prompts_preamble_belongs_to_the_program(text, columns):
     [
         ("```python\ndef g(x):\n    return reference(x)\n```", "def reference(x):\n    return 2 * x"),
         ("    pass", "def g(x):\n    return 2 * x"),
-        ("I do not know.", "def g(x):\n    return 2 * x"),
         ("", "def g(x):\n    return 2 * x"),
     ],
 )
@@ -197,29 +171,9 @@ def test_a_reference_in_setup_stays_out_of_the_programs_reach(text, setup):
     assert paid(text, ["assert g(3) == 6"], entry_point="g", setup=setup, prompt="Write g.") == 0.0
 
 
-@pytest.mark.long
-@pytest.mark.skipif(not HUMANEVAL.is_file(), reason="no ../shared/data: HumanEval is not here")
-def test_humaneval_references_without_the_prompts_preamble_are_paid(sandbox):
-    rows = load_script("data_loader").load_rows(HUMANEVAL).rows[:40]
-    with gzip.open(HUMANEVAL, "rt") as file:
-        raw = [json.loads(line) for line in file][:40]
-    texts = []
-    for row in raw:
-        start = re.search(rf"(?m)^def {row['entry_point']}\b", row["prompt"]).start()
-        texts.append(f"```python\n{row['prompt'][start:]}{row['canonical_solution']}```")
-    columns = {name: [row.get(name) for row in rows] for name in ("tests", "entry_point", "setup")}
-    prompts = [row["prompt"] for row in rows]
-    assert lib.code_execution(prompts, texts, settings={"timeout_s": 20.0}, **columns) == [1.0] * 40
-    kind = load_script("evaluation").Code
-    task = kind.__new__(kind)
-    task.settings, task.ks = {"timeout_s": 20.0}, [1]
-    records = task.score(raw[:10], [[{"text": text}] for text in texts[:10]])
-    assert [record["metrics"]["passed"] for (record,) in records] == [1.0] * 10
-
-
 @pytest.mark.parametrize("piece", ["`", "~ ", " ", "```python\n", "(", "-", "```python\nx=1\n```\n", "'\n", "if x:\n"])
-def test_a_long_answer_is_read_in_time(sandbox, piece):
+def test_a_long_answer_is_read_in_time(piece):
     text = piece * (20_000 // len(piece)) + "\n" + BLOCK
     start = time.thread_time()
-    sandbox.program_of(text, TESTS)
+    load_script("sandbox").program_of(text, TESTS)
     assert time.thread_time() - start < 30  # seconds of processor time; a pattern that backtracks takes minutes

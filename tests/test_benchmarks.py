@@ -20,12 +20,9 @@ def benchmarks():
     return load_module(FOLDER / "all.py", "all_benchmarks")
 
 
-def test_every_script_is_registered(benchmarks):
+def test_every_script_is_registered_and_listed(benchmarks, capsys, monkeypatch):
     scripts = {path.stem for path in FOLDER.glob("*.py")} - {"all"} - benchmarks.PARTS
     assert scripts == {one.script for one in benchmarks.BENCHMARKS.values()}
-
-
-def test_the_list_names_every_benchmark_and_stops(benchmarks, capsys, monkeypatch):
     monkeypatch.setattr(benchmarks, "run", lambda *args: pytest.fail("it ran"))
     assert benchmarks.main(["--list", "--quick"]) == 0
     shown = capsys.readouterr().out
@@ -41,27 +38,13 @@ def test_committed_figures_are_those_of_the_page(benchmarks):
     assert not {(name, key): x for name, each in committed.items() for key, x in each.items() if x not in written}
 
 
-PRINTED = {
-    '{"settings": {"pairs": 1},\n "cpu": {"ours": 2.0, "ours/trl": 0.5}, "isolated": true}': {
-        "cpu ours": 2.0,
-        "cpu ours/trl": 0.5,
-    },
-    'note\n{"case": "ppo one", "share": 0.9}\n{"cases": 2, "shares": [0.9, 1]}\n': {
-        "ppo one share": 0.9,
-        "cases": 2,
-        "shares 0": 0.9,
-        "shares 1": 1,
-    },
-    "| arm | seed | first |\n|---|---|---|\n| before | | 0.5 |\n| turn | 1 | 1,024 |\n\n| seed | s |\n| 0 | – |": {
-        "before first": 0.5,
-        "turn 1 first": 1024.0,
-    },
-}
-
-
-@pytest.mark.parametrize("text", PRINTED)
-def test_what_a_benchmark_prints_is_read(benchmarks, text):
-    assert benchmarks.figures_of(text) == PRINTED[text]
+def test_what_a_benchmark_prints_is_read(benchmarks):
+    read = benchmarks.figures_of
+    assert read('{"settings": {"pairs": 1},\n "cpu": {"ours": 2.0}, "isolated": true}') == {"cpu ours": 2.0}
+    lines = 'note\n{"case": "ppo one", "share": 0.9}\n{"cases": 2, "shares": [0.9, 1]}\n'
+    assert read(lines) == {"ppo one share": 0.9, "cases": 2, "shares 0": 0.9, "shares 1": 1}
+    table = "| arm | seed | first |\n|---|---|---|\n| before | | 0.5 |\n| turn | 1 | 1,024 |\n\n| seed | s |\n| 0 | – |"
+    assert read(table) == {"before first": 0.5, "turn 1 first": 1024.0}
 
 
 def test_a_run_goes_on_past_what_cannot_run(benchmarks, tmp_path, monkeypatch):

@@ -4,10 +4,10 @@ import ctypes
 import os
 import re
 import types
-from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT
 
 from parts.foundation import processes
 from parts.foundation.messages import UserError
@@ -15,7 +15,6 @@ from parts.foundation.processes import CpuThreads, cpu_limit, use_huge_pages, wa
 from parts.foundation.settings import BaseConfig
 
 CPU = torch.device("cpu")
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -42,7 +41,6 @@ def config(value: str) -> BaseConfig:
     ("listing", "files", "limit"),
     [
         ("0::/pod/job\n", {"pod/cpu.max": "150000 100000\n", "pod/job/cpu.max": "max 100000\n"}, 2),
-        ("0::/pod\n", {"pod/cpu.max": "50000 100000\n"}, 1),
         ("3:cpu:/job\n", {"cpu/job/cpu.cfs_quota_us": "-1", "cpu/job/cpu.cfs_period_us": "9"}, 8),
         ("3:cpu,cpuacct:/job\n", {"cpu,cpuacct/cpu.cfs_quota_us": "300", "cpu,cpuacct/cpu.cfs_period_us": "100"}, 3),
         ("4:memory:/job\n", {"memory/job/cpu.max": "1 1"}, 8),

@@ -1,8 +1,8 @@
 """Files that are not one row a line, no data, or not UTF-8: the loader and the trainers read them alike or say why."""
 
 import csv
+import io
 import json
-import pickle
 import re
 import shlex
 import subprocess
@@ -60,8 +60,6 @@ def run_advice(message: str, folder: Path) -> None:
 
 NESTED = {
     "description.json": {"description": "Sums.", "data": ROWS},
-    "description.jsonl": {"description": "Sums.", "data": ROWS},
-    "examples.json": {"examples": ROWS},
     "one_split.json": {"train": ROWS},
     "two_levels_down.json": {"result": {"data": ROWS}},
     "columns.json": {"prompt": ["2+2?", "3+3?"], "answer": ["4", "6"]},
@@ -79,7 +77,6 @@ TABLES = {
     "empty columns": "prompt,answer,,\n2+2?,4,,\n3+3?,6\n",
     "empty rows": "\n\nprompt;answer;;\n;;;\n2+2?;4;;\n\n3+3?;6;;\n;;;\n",
     "blanks before quotes": '"prompt", "answer"\n"2+2?", "4"\n"3+3?", "6"\n',
-    "blanks before the rows' cells": "prompt,answer\n2+2?, 4\n3+3?, 6\n",
     "old line ends": "prompt,answer\r2+2?,4\r3+3?,6\r",
 }
 READ = {  # what: (file, text)
@@ -106,15 +103,12 @@ def test_texts_that_the_hubs_viewer_cut_off_are_named(loader, tmp_path, capsys):
 
 
 def test_lists_of_a_row_are_no_rows(loader, tmp_path):
-    """A programming task with its examples, one a line, and a conversation with a list beside it."""
+    """A programming task with its examples, one a line, and a question with a list beside it."""
     path = tmp_path / "tasks.jsonl"
     task = {"description": "Print a+b.", "examples": [{"input": "1 2", "output": "3"}]}
     path.write_text((json.dumps(task) + "\n") * 2)
     assert [row["prompt"][0]["content"] for row in loader.load_rows(path).rows] == ["Print a+b."] * 2
     path = tmp_path / "asked.json"
-    row = {"problem": "2+2?", "data": [{"prompt": "other"}], "answer": "4"}
-    path.write_text(json.dumps(row))
-    assert loader.load_rows(path).rows[0]["data"] == row["data"]
     path.write_text(json.dumps({"q": "2+2?", "data": [{"prompt": "other"}]}))
     assert loader.load_rows(path, mapping={"prompt": "q"}).rows[0]["prompt"][0]["content"] == "2+2?"
 
@@ -145,7 +139,6 @@ REFUSED = {  # what: (file, value of JSON, text or bytes; words of the message)
             ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "columns columns, data|input"),
             ({"inputs": ROWS[0], "output": ROWS[1]}, "columns inputs, output|input"),
             ({"train": {"prompt": ["2+2?"]}, "test": {"prompt": ["3+3?"]}}, "columns train, test|input"),
-            ({"context": "Ann is 5.", "questions": ROWS}, "not clear which list"),
             ({"text": "Ann is 5.", "items": ROWS}, "not clear which list is"),
         )
     },
@@ -158,7 +151,6 @@ REFUSED = {  # what: (file, value of JSON, text or bytes; words of the message)
         f"UTF-8, {what}": ("set.csv", data, rf"set\.csv:{line}: .*not UTF-8.*--encoding")
         for what, data, line in (
             ("cut in the middle", "prompt,answer\nété,1\nthé à 5,2\n".encode().replace(b"\xc3\xa0", b"\xc3"), 3),
-            ("the only accent", b"prompt,answer\nok,1\ncaf\xe9,2\n", 3),
             ("mixed", "prompt,answer\nété à côté,1\n".encode() + b"th\xe9,2\n\xe2ge,3\n", 3),
             ("the header", b"prompt,r\xe9ponse\nok,1\n", 1),
         )
@@ -181,31 +173,24 @@ PAGE = "<!DOCTYPE html>\n<html>\n<head><title>502</title></head>\n<body>Bad gate
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 12345\n"
 
 
-def workbook(path: Path, member: str) -> bytes:
-    """A zip file that holds one member."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(member, "x")
-    return path.read_bytes()
-
+WORKBOOK = io.BytesIO()
+with zipfile.ZipFile(WORKBOOK, "w") as archive:
+    archive.writestr("xl/workbook.xml", "x")
 
 NO_DATA = {
     "lfs": (LFS, "Git LFS pointer.*git lfs pull"),
     "annex": ("/annex/objects/SHA256E-s123--9f86d081.jsonl\n", "git-annex.*git annex get"),
     "page": (PAGE, "HTML or XML page"),
-    "xml": ('<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code></Error>', "HTML or XML page"),
     "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a binary file"),
-    "pickle": (pickle.dumps(ROWS), "a binary file"),
     "utf-16": (json.dumps(ROWS[0]).encode("utf-16-le"), "--encoding utf-16-le"),
-    "workbook": (lambda folder: workbook(folder / "a.zip", "xl/workbook.xml"), "a workbook.*CSV UTF-8"),
+    "workbook": (WORKBOOK.getvalue(), "a workbook.*CSV UTF-8"),
     "text error": ("Entry not found", "error message"),
-    "status": ("404: Not Found", "error message"),
 }
 
 
 @pytest.mark.parametrize("name", NO_DATA)
 def test_what_is_no_data_is_refused_by_what_it_is(pairs_of, tmp_path, name):
     data, words = NO_DATA[name]
-    data = data(tmp_path) if callable(data) else data
     for suffix in (".jsonl", ".csv"):
         path = tmp_path / f"set{suffix}"
         path.write_bytes(data if isinstance(data, bytes) else data.encode())
@@ -213,21 +198,17 @@ def test_what_is_no_data_is_refused_by_what_it_is(pairs_of, tmp_path, name):
             pairs_of(path)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["What does <html> mean?", "Explain <!doctype html> to me."],
+def test_prompts_about_such_things_stay_prompts(loader, tmp_path):
+    path = tmp_path / "prompts.txt"
+    for lines in (
         ["<html> is which kind of tag?", "<body> holds what?", "<b>Bold</b> or <i>italic</i>?"],
         ["<!DOCTYPE html><html><body>x</body></html> What is wrong here?", "Name a prime."],
         ['{"a": 1} is JSON of what?', "[hint] What is 2+2?"],
         ["ORC armies march 3 miles a day.", "404: what does it mean?"],
         ["version https://example.org means what?"],
-    ],
-)
-def test_prompts_about_such_things_stay_prompts(loader, tmp_path, lines):
-    path = tmp_path / "prompts.txt"
-    path.write_text("\n".join(lines))
-    assert [row["prompt"][0]["content"] for row in loader.load_rows(path).rows] == lines
+    ):
+        path.write_text("\n".join(lines))
+        assert [row["prompt"][0]["content"] for row in loader.load_rows(path).rows] == lines
 
 
 @pytest.mark.parametrize("suffix", ["txt", "csv"])
@@ -308,37 +289,27 @@ def test_an_empty_cell_is_no_answer_and_no_usable_row_is_an_error_though_bad_one
     assert loader.main([str(path), "--on_bad", "skip", "--out", str(out)]) == 2 and not out.exists()
 
 
-@pytest.mark.parametrize("beside", [{}, {"tags": ["a", "b"]}])
-def test_one_object_is_one_row_though_its_values_are_lists(loader, tmp_path, beside):
-    (tmp_path / "set.json").write_text(
-        json.dumps({"messages": [*TURN, {"role": "assistant", "content": "4"}], **beside})
-    )
+def test_one_object_is_one_row_though_its_values_are_lists(loader, tmp_path):
+    row = {"messages": [*TURN, {"role": "assistant", "content": "4"}], "tags": ["a", "b"]}
+    (tmp_path / "set.json").write_text(json.dumps(row))
     assert [row["prompt"] for row in loader.load_rows(tmp_path / "set.json").rows] == [TURN]
 
 
-def test_a_blank_that_the_header_lacks_is_part_of_the_cells(pairs_of, tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text("prompt,answer\n2+2?, 4\n3+3?,6\n")
-    assert pairs_of(path) == [("2+2?", " 4"), ("3+3?", "6")]
-    path.write_text('"prompt","answer"\n"2+2?"," 4"\n"3+3?"," 6"\n')
-    assert pairs_of(path) == [("2+2?", " 4"), ("3+3?", " 6")]
+PARTS_OF_CELLS = {  # what looks like a separator, a torn row, a header or a blank before a quote
+    "prompt\na;b;c\nd;e;f": [("a;b;c", None), ("d;e;f", None)],
+    "prompt\nIs it 2; or 3?\n4; or 5?": [("Is it 2; or 3?", None), ("4; or 5?", None)],
+    'prompt,answer\n"a|b",1\n"c|d",1': [("a|b", "1"), ("c|d", "1")],
+    'prompt\tanswer\n"2+2?"\t4\n"3\n+3?"\t6\n': [("2+2?", "4"), ("3\n+3?", "6")],
+    "prompt\nSpell this word\nprompt\n": [("Spell this word", None), ("prompt", None)],
+    "prompt,answer\n2+2?, 4\n3+3?,6\n": [("2+2?", " 4"), ("3+3?", "6")],
+    '"prompt","answer"\n"2+2?"," 4"\n"3+3?"," 6"\n': [("2+2?", " 4"), ("3+3?", " 6")],
+}
 
 
-@pytest.mark.parametrize("rows", [["a;b;c", "d;e;f"], ["Is it 2; or 3?", "4; or 5?"], ["a|b", "c|d"]])
-def test_separators_inside_of_texts_part_nothing(pairs_of, tmp_path, rows):
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join(["prompt", *rows]))
-    assert pairs_of(path) == [(row, None) for row in rows]
-    path.write_text("\n".join(["prompt,answer", *(f'"{row}",1' for row in rows)]))
-    assert pairs_of(path) == [(row, "1") for row in rows]
-
-
-def test_cells_that_look_torn_and_are_not_are_read(pairs_of, tmp_path):
-    path = tmp_path / "set.csv"
-    path.write_text('prompt\tanswer\n"2+2?"\t4\n"3\n+3?"\t6\n')
-    assert pairs_of(path) == [("2+2?", "4"), ("3\n+3?", "6")]
-    path.write_text("prompt\nSpell this word\nprompt\n")  # the only column, and a prompt
-    assert pairs_of(path) == [("Spell this word", None), ("prompt", None)]
+@pytest.mark.parametrize("text", PARTS_OF_CELLS)
+def test_what_is_part_of_a_cell_is_read(pairs_of, tmp_path, text):
+    (tmp_path / "table.csv").write_text(text)
+    assert pairs_of(tmp_path / "table.csv") == PARTS_OF_CELLS[text]
 
 
 def test_a_first_row_that_may_be_data_is_named_even_if_flags_take_it_for_names(loader, tmp_path, capsys):
@@ -408,13 +379,7 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
         path.write_text(f"#separator:tab\n{text}" if "\t" in text else text)
         with pytest.raises(loader.UserError, match=f"one prompt per line.*{words}"):
             loader.load_rows(path)
-    for text in (
-        "1.\tName a prime\n2.\tName a city\n",
-        "-\tName a prime\n-\tName a city\n",
-        "Indent\tthis\nName a prime\n",
-        "Q: 2+2?\nQ: What is A: 4?\n",
-        "Name a prime, please\nquestion\n",
-    ):
+    for text in ("1.\tName a prime\n2.\tName a city", "Q: 2+2?\nQ: What is A: 4?", "Name a prime, please\nquestion"):
         path.write_text(text)
         assert len(loader.load_rows(path).rows) == 2
 
@@ -426,7 +391,6 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
         ({"messages": [], "b": 1}, "got columns messages, b; expected 'prompt'; try data_loader.py"),
         ({"question": "2+2?"}, "got columns question; expected 'prompt'; try --prompt_column question, or data_loader"),
         ({"prompt": None}, "got an empty cell in the column 'prompt'; expected a prompt; try filling it"),
-        ({"prompt": ""}, "got an empty cell"),
         ({"prompt": "\u200b"}, "got prompt '\\u200b'; expected a non-empty string"),
         ({"prompt": 5}, "got prompt '5'; expected a non-empty string or a list"),
     ],

@@ -26,9 +26,8 @@ def test_a_number_is_the_same_in_every_form():
 
 @pytest.mark.parametrize("name", [*NAMES, "MIXED"])
 def test_each_keeps_the_contract(name):
-    kinds = load_environments(f"{FILE}:{name}").kinds
-    assert all(kind.scores for kind in kinds.values())
-    assert all(kind.talks != bool(kind.tools) for kind in kinds.values())
+    kinds = load_environments(f"{FILE}:{name}").kinds.values()
+    assert all(kind.scores and kind.talks != bool(kind.tools) for kind in kinds)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,10 +115,8 @@ def test_python_runs_in_the_sandbox(code, seen):
 def test_guess_the_number():
     environment = examples.GuessTheNumber()
     assert environment.reset(prompt="Play.", number=30) == " I think of a number from 1 to 100. Guess it."
-    rewards = []
-    said = ["I say 50", "60?", "20", "20", "nothing", "x" * 10**6 + "9" * 10**5, "10 or 30"]
-    replies = []
-    for text in said:
+    rewards, replies = [], []
+    for text in ["I say 50", "60?", "20", "20", "nothing", "x" * 10**6 + "9" * 10**5, "10 or 30"]:
         replies.append(environment.reply(text))
         rewards.append(round(environment.turn_reward, 10))
         environment.turn_reward = 0.0

@@ -81,34 +81,28 @@ def recompute(model) -> None:
             layer.training = True
 
 
-@pytest.mark.parametrize(
-    ("family", "attention", "precision"),
-    [
-        *(("llama", "eager", "fp32"), ("llama", "sdpa", "bf16"), ("qwen3", "sdpa", "fp32"), ("gpt2", "eager", "bf16")),
-        *(("gpt2", "sdpa", "fp32"), ("gemma2", "eager", "bf16"), ("gemma3", "eager", "fp32")),
-        *(("gemma3", "sdpa", "bf16"), ("mixtral", "eager", "bf16"), ("mixtral", "sdpa", "fp32")),
-    ],
-)
-def test_what_is_saved_for_backward_is_predicted(family, attention, precision):
-    model = random_network(family, attention)
-    run = PassShape(3, 64, compute=4 if precision == "fp32" else 2, attention=attention)
-    real = saved_bytes(model, 3, 64, precision)
-    assert saved_for_backward(shape_of(model), run) == pytest.approx(real, rel=TOLERANCE)
+PLAIN = [
+    *(("llama", "eager", "fp32"), ("llama", "sdpa", "bf16"), ("qwen3", "sdpa", "fp32"), ("gpt2", "eager", "bf16")),
+    *(("gemma2", "eager", "bf16"), ("gemma3", "sdpa", "bf16"), ("mixtral", "sdpa", "fp32")),
+]
+RECOMPUTED = [("llama", "sdpa", "bf16"), ("gpt2", "eager", "fp32"), ("gemma3", "eager", "bf16")]
 
 
 @pytest.mark.parametrize(
-    ("family", "attention", "precision"),
-    [("llama", "sdpa", "bf16"), ("gpt2", "eager", "fp32"), ("gpt2", "sdpa", "bf16"), ("gemma3", "eager", "bf16")],
+    ("case", "again"), [*((case, False) for case in PLAIN), *((case, True) for case in RECOMPUTED)], ids=str
 )
-def test_what_is_saved_with_recomputing_is_predicted(family, attention, precision):
+def test_what_is_saved_for_backward_with_and_without_recomputing_is_predicted(case, again):
+    family, attention, precision = case
     model = random_network(family, attention)
-    recompute(model)
-    width = 4 if precision == "fp32" else 2
-    run = PassShape(3, 64, compute=width, attention=attention, checkpointing=True)
-    with_it, real = saved_for_backward(shape_of(model), run), saved_bytes(model, 3, 64, precision)
-    masks = 4 * 3 * 64**2 * (family == "gpt2" and attention == "eager")  # in backward_peak's sum, once for all layers
-    assert with_it + masks == pytest.approx(real, rel=TOLERANCE)
-    assert with_it < 0.3 * saved_for_backward(shape_of(model), dataclasses.replace(run, checkpointing=False))
+    if again:
+        recompute(model)
+    run = PassShape(3, 64, compute=4 if precision == "fp32" else 2, attention=attention, checkpointing=again)
+    predicted, real = saved_for_backward(shape_of(model), run), saved_bytes(model, 3, 64, precision)
+    # in backward_peak's sum, once for all layers
+    masks = 4 * 3 * 64**2 * (again and family == "gpt2" and attention == "eager")
+    assert predicted + masks == pytest.approx(real, rel=TOLERANCE)
+    plain = dataclasses.replace(run, checkpointing=False)
+    assert not again or predicted < 0.3 * saved_for_backward(shape_of(model), plain)
 
 
 @pytest.mark.parametrize(("family", "half"), [("llama", True), ("qwen3", False), ("gpt2", True), ("gemma3", False)])

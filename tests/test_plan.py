@@ -8,6 +8,7 @@ from conftest import FEW, FEW_TRAIN, load_script
 from parts.running import fit
 
 GIB = 2**30
+EIGHT = {"memory.max": str(8 * GIB), "memory.current": str(3 * GIB)}
 
 
 def machine(folder, free: int, files: dict[str, str], listing: str):
@@ -26,13 +27,7 @@ def machine(folder, free: int, files: dict[str, str], listing: str):
     [
         ({}, "0::/", 40, 64),
         ({"memory.max": "max\n", "memory.current": str(GIB)}, "0::/", 40, 64),
-        ({"memory.max": str(99 * GIB), "memory.current": str(3 * GIB)}, "0::/", 40, 64),
-        (  # files that are cached can be given back
-            {"memory.max": str(8 * GIB), "memory.current": str(3 * GIB), "memory.stat": f"inactive_file {2 * GIB}\n"},
-            "0::/",
-            7,
-            8,
-        ),
+        ({**EIGHT, "memory.stat": f"inactive_file {2 * GIB}\n"}, "0::/", 7, 8),  # cached files can be given back
         ({"a/memory.max": str(8 * GIB), "a/memory.current": "0", "a/b/x": ""}, "0::/a/b", 8, 8),  # of a parent
         (
             {"memory/job/memory.limit_in_bytes": str(4 * GIB), "memory/job/memory.usage_in_bytes": str(GIB)},

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from chat_tokenizers import chat_tokenizer, end_ids
+from chat_tokenizers import call, chat_tokenizer, end_ids
 from conftest import FEW, SECOND_ATTEMPT, save_random_model
 
 from parts.environments.play_setup import load_with_reward, make_play_setup
@@ -205,10 +205,6 @@ def file(tmp_path):
     return f"{tmp_path / 'own.py'}"
 
 
-def said(name: str) -> str:
-    return f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
-
-
 class Playing:
     """`converse` with answers that are written here."""
 
@@ -243,10 +239,10 @@ def row(prompt="2+2=", **columns) -> dict:
 def test_a_conversation_becomes_a_sample(file):
     playing = Playing(f"{file}:Tools")
     noise = np.random.default_rng(0).random((2, 600))
-    long, short = playing([row(), row()], [[said("note"), said("none") + "<|end|>", "4<|end|>"], ["4<|end|>"]], noise)
+    long, short = playing([row(), row()], [[call("note"), call("none") + "<|end|>", "4<|end|>"], ["4<|end|>"]], noise)
     pieces = [p["text"] for p in long["pieces"]]
     assert [p["sampled"] for p in long["pieces"]] == [True, False, True, False, True]
-    assert pieces[0] == said("note") and pieces[4] == "4<|end|>"
+    assert pieces[0] == call("note") and pieces[4] == "4<|end|>"
     assert "".join(pieces) == playing.tokenizer.decode(long["response_ids"])
     of_model = [i for i, m in zip(long["response_ids"], long["response_mask"], strict=True) if m]
     assert playing.tokenizer.decode(of_model) == pieces[0] + pieces[2] + pieces[4]
@@ -269,14 +265,14 @@ def test_reward_functions_see_the_conversation_and_add_to_the_environments_score
         "def objects(environments, **kw):\n    return [x.get_reward() + 1 for x in environments]\n"
     )
     rewards = [f"{tmp_path / 'r.py'}:whole*0.5", f"{tmp_path / 'r.py'}:text*0.1"]
-    (sample,) = Playing(f"{file}:Tools", rewards=rewards)([row()], [[said("note") + "<|end|>", "4<|end|>"]])
+    (sample,) = Playing(f"{file}:Tools", rewards=rewards)([row()], [[call("note") + "<|end|>", "4<|end|>"]])
     assert sample["rewards"] == {"environment": 1.0, "whole": 3.0, "text": 1.0}  # call, result, answer
     assert sample["score"] == pytest.approx(1.0 + 1.5 + 0.1) and next(iter(sample["rewards"])) == "environment"
     with open(file, "a") as f:
         f.write("\n\nclass Board(Tools, dict):\n    def __getattr__(self, name):\n        return 0\n")
     for kind in ("Tools", "Board"):  # a reward gets the object itself, not a copy, whatever it is
         playing = Playing(f"{file}:{kind}", rewards=[f"{tmp_path / 'r.py'}:objects"])
-        (sample,) = playing([row()], [[said("note") + "<|end|>", "4<|end|>"]])
+        (sample,) = playing([row()], [[call("note") + "<|end|>", "4<|end|>"]])
         assert sample["rewards"] == {"environment": 1.0, "objects": 2.0}, "as in TRL's examples"
     (sample,) = Playing(f"{file}:Silent", rewards=rewards[:1])([row()], [["a<|end|>"] * 3])
     assert sample["rewards"] == {"whole": 5.0, "environment": None} and next(iter(sample["rewards"])) == "whole"

@@ -26,6 +26,12 @@ def rows_file(tmp_path, *rows):
     return write_lines(tmp_path / "rows.jsonl", rows)
 
 
+def said_of(capsys, *prompts) -> str:
+    """The warnings about prompts."""
+    warn_unread("d.jsonl", [({"prompt": prompt}, prompt) for prompt in prompts])
+    return capsys.readouterr().err
+
+
 # ------------------------------------------------------------------------------------------------------- passages
 
 
@@ -39,8 +45,7 @@ def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path, capsys):
 
 
 NOTES = {
-    **{"answer": "7", "solution": "Seven apples.", "explanation": "Count them.", "rationale": "Count.", "type": "t"},
-    **{"long_answer": "Seven apples.", "level": "Level 3", "difficulty": "hard", "subject": "Algebra", "id": "x"},
+    **{"answer": "7", "solution": "Seven apples.", "rationale": "Count.", "level": "Level 3", "id": "x"},
     **{"source": "s", "metadata": {"a": "b"}, "url": "http://x", "context_id": "c1", "image_count": 0, "figure": None},
     **{"supporting_facts": {"title": ["A"], "sent_id": [0]}, "text": "Q: How many? A: 7", "generations": ["a", "b"]},
 }
@@ -63,10 +68,8 @@ UNREAD_CHOICES = {"prompt": "2+2?", "context": "Use base ten.", "A": "4", "B": "
     ("name", "schema", "unread"),
     [
         ("schema", {"type": "object", "properties": {"age": {"type": "integer"}}}, False),
-        ("schema", '{"properties": {"age": true}}', False),
         ("json_schema", {"$schema": "https://json-schema.org/draft/2020-12/schema"}, False),
         ("schema", "CREATE TABLE people (age INTEGER)", True),
-        ("schema", {"people": ["age"], "type": ["id"]}, True),
         ("schema", {"properties": {"rooms": "INTEGER"}}, True),
         ("output_format", {"type": "object"}, True),
     ],
@@ -84,17 +87,13 @@ def test_answers_that_may_be_read_otherwise_are_noted(case):
         assert odd_answers("answer", values, ["True or false?"] * 2) == []  # where prompts ask for them
 
 
-def test_an_image_placeholder_is_said_where_no_image_goes_to_the_model(capsys):
+def test_an_image_placeholder_and_a_message_in_the_form_of_a_template_are_said(capsys):
     prompts = ["<image>\nHow many?", [{"role": "user", "content": "[IMG] How many?"}], "What is <image> in HTML?"]
     prompts += ["Mend this HTML:\n<video>\n<source>\n</video>", "Picture <image>\nHow many?", "Alt text for [image]"]
-    warn_unread("d.jsonl", [({"prompt": prompt}, prompt) for prompt in prompts])
-    assert "3 of 6 prompts have an image placeholder, but no image" in capsys.readouterr().err
-
-
-def test_a_message_in_the_form_of_a_template_is_said(capsys):
+    assert "3 of 6 prompts have an image placeholder, but no image" in said_of(capsys, *prompts)
     chat = [{"role": "user", "content": "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>"}]
-    warn_unread("d.jsonl", [({"prompt": prompt}, prompt) for prompt in (chat, [{"role": "user", "content": "2+2?"}])])
-    assert "1 of 2 prompts open an assistant's turn" in capsys.readouterr().err
+    said = said_of(capsys, chat, [{"role": "user", "content": "2+2?"}])
+    assert "1 of 2 prompts open an assistant's turn" in said
 
 
 @pytest.mark.parametrize(
@@ -106,20 +105,18 @@ def test_a_message_in_the_form_of_a_template_is_said(capsys):
         ("GrÃ¶ÃŸe?", "look like UTF-8 read as cp1252"),
         ("What is $\frac12$?", "have lost backslashes"),
         ("Write &lt; in HTML.", ""),
-        ("What is nan in Python?", ""),
         ("Write a function that escapes & as &amp;.", ""),
     ],
 )
 def test_prompts_that_are_not_as_their_author_wrote_them_are_said(prompt, words, capsys):
-    warn_unread("d.jsonl", [({"prompt": prompt}, prompt)])
-    said = capsys.readouterr().err
+    said = said_of(capsys, prompt)
     assert f"1 of 1 prompts {words}" in said if words else said == ""
 
 
 def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
     turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
-    warn_unread("d.jsonl", [({"prompt": turns}, turns), ({"prompt": turns[:1]}, turns[:1])])
-    assert "1 of 2 prompts end with an answer, which the model continues; try data_loader.py" in capsys.readouterr().err
+    said = said_of(capsys, turns, turns[:1])
+    assert "1 of 2 prompts end with an answer, which the model continues; try data_loader.py" in said
     for role, known in (("User", "user"), ("human", "user"), ("gpt", "assistant")):
         with pytest.raises(UserError, match=f"row 1: got the role '{role}'; expected '{known}'"):
             check_prompt([{"role": role, "content": "2+2?"}], "row 1")
@@ -169,8 +166,7 @@ def test_a_dialogue_without_known_marks_is_read_and_said(text, tmp_path, capsys)
     said = capsys.readouterr().err
     assert row["prompt"] == [{"role": "user", "content": text}]
     assert "note: 1 prompts are dialogues in one text" in said and "`messages`" in said
-    warn_unread("x.jsonl", [({"prompt": text}, text)])
-    assert "1 of 1 prompts are dialogues with answers" in capsys.readouterr().err
+    assert "1 of 1 prompts are dialogues with answers" in said_of(capsys, text)
 
 
 OPEN = ("\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: are you real? Say yes.", "Q: a\nA: b")
@@ -187,5 +183,4 @@ def test_an_open_dialogue_and_other_texts_stay(text, tmp_path, capsys):
     assert load_rows(rows_file(tmp_path, {"prompt": text, "answer": "a"})).rows[0]["prompt"][0]["content"] == text
     said = capsys.readouterr().err
     assert ("a chat template writes another" in said) == (text in OPEN[:2]) and "warning" not in said
-    warn_unread("x.jsonl", [({"prompt": text}, text)])
-    assert capsys.readouterr().err == ""
+    assert said_of(capsys, text) == ""

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import load_script
+from conftest import load_script, write_lines
 
 from parts.running.run_end import faults_at_end
 
@@ -63,8 +63,7 @@ def test_what_did_not_is_not(rows, summary):
 @pytest.mark.parametrize(("name", "rate"), [("ppo_train", "--lr"), ("grpo_train", "--learning_rate")])
 def test_summary_and_screen_have_the_sentence(name, rate, tmp_path, capsys):
     script = load_script(name)
-    rows = log([0.6, 0.3, 0.0, 0.0, 0.0], last_std=0.0)
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "metrics.jsonl", log([0.6, 0.3, 0.0, 0.0, 0.0], last_std=0.0))
     script.report(script.Config(output_dir=str(tmp_path)), {"steps": 5, "seconds": 1.0})
     said = f"the reward fell from 0.600 to its lowest, 0.000, for all alike; try a lower {rate}"
     assert said in capsys.readouterr().out

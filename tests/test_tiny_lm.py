@@ -30,9 +30,11 @@ def twins(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_the_same_seed_gives_the_same_bytes(twins):
+def test_the_same_seed_gives_the_same_bytes_and_the_committed_tokenizer(twins):
     assert {f"lm/{name}" for name in FILES} <= set(twins[0])
     assert twins[0] == twins[1]
+    for name in TOKENIZER:
+        assert twins[0][f"lm/{name}"] == (ASSETS / "tiny_lm" / name).read_bytes(), name
 
 
 @pytest.mark.long
@@ -42,17 +44,10 @@ def test_another_seed_gives_another_model_on_the_same_data(twins, tmp_path):
     assert {name for name in other if other[name] != twins[0][name]} == {"lm/model.safetensors"}
 
 
-@pytest.mark.long
-def test_the_committed_tokenizer_is_the_generators(twins):
-    for name in TOKENIZER:
-        assert twins[0][f"lm/{name}"] == (ASSETS / "tiny_lm" / name).read_bytes(), name
-
-
 def test_the_committed_data_are_the_generators(tmp_path):
     generate("--data_only", "--out", tmp_path / "lm", "--data_out", tmp_path)
-    assert (tmp_path / EVAL_DATA.name).read_bytes() == EVAL_DATA.read_bytes()
-    assert (tmp_path / TRAIN_DATA.name).read_bytes() == TRAIN_DATA.read_bytes()
-    assert (tmp_path / WIDE_DATA.name).read_bytes() == WIDE_DATA.read_bytes()
+    for path in (EVAL_DATA, TRAIN_DATA, WIDE_DATA):
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path
     assert not (tmp_path / "lm").exists()
 
 

@@ -67,25 +67,18 @@ def ids_of(tokenizer, messages, tools=None, **settings) -> list[int]:
     return tokenizer.apply_chat_template(messages, **given)["input_ids"]
 
 
-def call(name="add_up", identity="abcdefghi", **arguments) -> dict:
-    """A tool call."""
-    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "add_up", "arguments": {"a": 2}}}
 
 
-def tool_reply(content: str, name="add_up", identity="abcdefghi") -> dict:
+def tool_reply(content: str, name="add_up") -> dict:
     """A tool's result."""
-    return {"role": "tool", "tool_call_id": identity, "name": name, "content": content}
-
-
-@functools.cache
-def fits(name: str) -> tuple[bool, bool]:
-    """Whether replies can follow, and tools."""
-    return not bridge_of(name).check([], talks=True), not bridge_of(name).check([SCHEMA], talks=False)
+    return {"role": "tool", "tool_call_id": CALL["id"], "name": name, "content": content}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_check_of_each_family(name):
-    assert fits(name) == FAMILIES[name][1:]
+    bridge, (_, replies, tools) = bridge_of(name), FAMILIES[name]
+    assert (not bridge.check([], talks=True), not bridge.check([SCHEMA], talks=False)) == (replies, tools)
 
 
 @pytest.mark.parametrize("name", [name for name in REPLIES if name != "cohere2"])  # it writes marks into answers
@@ -115,7 +108,7 @@ def test_bridge_of_replies_is_the_rendering_of_the_whole(name):
 def test_bridge_of_tools_is_the_rendering_of_the_whole(name):
     bridge = bridge_of(name)
     messages = [{"role": "user", "content": "What is 2 + 2?"}]
-    answer = {"role": "assistant", "content": "", "tool_calls": [call(a=2)]}
+    answer = {"role": "assistant", "content": "", "tool_calls": [CALL]}
     for content in ("4", 'a\nlonger {"result"}'):
         whole = ids_of(bridge.tokenizer, [*messages, answer, tool_reply(content)], [SCHEMA])
         between = bridge.between(whole[-1], [tool_reply(content)], [SCHEMA])  # the last id is no end token

@@ -139,19 +139,15 @@ def test_each_setting_of_the_script_is_in_run_sh_or_port_md(name, tmp_path, untr
     assert given <= of_run | {*none, *beside}, given - of_run - {*none, *beside}
 
 
-def test_held_out_prompts_that_train_are_counted_in_port_md(tmp_path, untried):
-    new = {**ROWS[0], "prompt": [{"role": "user", "content": "new"}]}
-    write_lines(tmp_path / "eval.jsonl", [*ROWS[:3], new])
-    page = exported_run(tmp_path, f"--eval_data={tmp_path}/eval.jsonl")
-    assert "\n- 3 of 4 evaluation prompts also occur in training: the accuracy that verl logs is inflated.\n" in page
-
-
-def test_a_setting_that_a_flag_decides_is_not_said_to_be_of_trl(tmp_path, untried):
+def test_a_setting_of_a_flag_is_not_said_to_be_of_trl_and_held_out_prompts_that_train_are_counted(tmp_path, untried):
     """The file has 40 rows made by `.map` and lr 2e-6; the port other rows and another lr, both by flags."""
     text = RUN.replace("train_dataset=load_dataset(", "train_dataset=made(")
     text = text.replace("REWARDS = [", "made = lambda *a, **k: None\nREWARDS = [")
     write_lines(tmp_path / "mine.jsonl", ROWS)
-    exported_run(tmp_path, f"--data={tmp_path}/mine.jsonl", "--lr=1e-5", text=text)
+    write_lines(tmp_path / "eval.jsonl", [*ROWS[:3], {**ROWS[0], "prompt": [{"role": "user", "content": "new"}]}])
+    flags = [f"--data={tmp_path}/mine.jsonl", f"--eval_data={tmp_path}/eval.jsonl", "--lr=1e-5"]
+    page = exported_run(tmp_path, *flags, text=text)
+    assert "\n- 3 of 4 evaluation prompts also occur in training: the accuracy that verl logs is inflated.\n" in page
     command = (tmp_path / "port" / "run.sh").read_text()
     assert "optim.lr=1e-05  # lr: 1e-05\n" in command and 'train.parquet"  # data\n' in command
     assert str(tmp_path) not in command
@@ -187,25 +183,14 @@ WHOLE_BATCH = """
 def near(completions, **kwargs):
     return [1.0 / len(completions) for _ in completions]
 """
-RAISING = """
-def near(completion, meta, **kwargs):
-    return float(completion.split()[0] == meta["unit"])
-"""
 
 
-@pytest.mark.parametrize(
-    ("reward", "code", "message"),
-    [
-        (WHOLE_BATCH, 0, "reward near: got scores that depend on the other completions of a batch"),
-        (RAISING, 3, "in a trial the reward raised at row 1 of the data"),
-    ],
-)
-def test_a_reward_that_verl_would_call_in_vain_is_told(tmp_path, capsys, reward, code, message):
-    assert exported(tmp_path, reward, TEXT_ROWS) == code
+def test_a_reward_that_verl_would_call_in_vain_is_told(tmp_path, capsys):
+    assert exported(tmp_path, WHOLE_BATCH, TEXT_ROWS) == 0
     errors = capsys.readouterr().err
-    assert re.search(f"^warning: .*{re.escape(message)}", errors, re.MULTILINE)
-    assert "checked: The reward" not in errors and ("start it in verl" in errors) == (code == 0)
-    assert (tmp_path / "out" / "run.sh").exists()
+    told = "reward near: got scores that depend on the other completions of a batch"
+    assert re.search(f"^warning: .*{told}", errors, re.MULTILINE)
+    assert "checked: The reward" not in errors and (tmp_path / "out" / "run.sh").exists()
 
 
 def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
@@ -228,13 +213,11 @@ def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys, untried):
     ("reward", "flags", "message"),
     [
         (PER_SAMPLE, "--missing_eos_penalty=1", "missing_eos_penalty 1"),
-        (PER_SAMPLE, "--dynamic_sampling", "dynamic_sampling True"),
         (PER_SAMPLE, "--nodes=2", "nodes 2"),
         (PER_SAMPLE.replace("def near", "async def near"), "", "plain functions"),
         (PER_SAMPLE, "--algorithm=maxrl", "advantage maxrl"),
         (PER_SAMPLE, "--print", "expected one of"),
         (PER_SAMPLE, "--reward={}/r.py:near*3", "plain functions"),  # of two weights
-        (PER_SAMPLE.replace("def near", "def other") + "\nnear = lambda prompt: 1.0\n", "", "plain functions"),
         ("from beside import UNIT\n" + PER_SAMPLE, "", "which imports beside.py"),
         ("WEIGHTS = {'kg': 1}\n" + PER_SAMPLE.replace("meta['unit']", "list(WEIGHTS)[0]"), "", "the names WEIGHTS"),
     ],

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import torch
-from conftest import ROOT, run_script
+from conftest import ROOT, read_lines, run_script, write_lines
 from real_helpers import GEMMA, HUMANEVAL, MODELS, QWEN, REWARDS, first_layers, flags_of, held_out, lines_of, run
 from transformers import AutoConfig
 
@@ -30,14 +30,14 @@ def data(tmp_path_factory):
     folder, files = tmp_path_factory.mktemp("real_data"), {}
     (folder / "rewards.py").write_text(REWARDS)
     for model in (QWEN, GEMMA):
-        lines = []
+        rows = []
         for i in range(24):
             text = f"Q: 7 + 5 = ?\nA: 12\n\nQ: {11 + i} + {40 - i % 7} = ?\nA:"
             prompt = [{"role": "user", "content": text}] if model == QWEN else text
-            lines.append(json.dumps({"prompt": prompt, "answer": str(51 + i - i % 7)}) + "\n")
+            rows.append({"prompt": prompt, "answer": str(51 + i - i % 7)})
         files[model] = folder / f"{model.name}.jsonl"
-        files[model].write_text("".join(lines[:20]))
-        (folder / f"{model.name}.eval.jsonl").write_text("".join(lines[20:]))
+        write_lines(files[model], rows[:20])
+        write_lines(folder / f"{model.name}.eval.jsonl", rows[20:])
     return files
 
 
@@ -102,12 +102,12 @@ def test_a_real_answer_calls_a_tool_and_the_second_turn_has_its_result(tmp_path)
     system = 'Call calculate first, as JSON alone: {"name": "calculate", "arguments": {"expression": "31 + 5"}}'
     rows = [(f"What is {a} * {b}?", str(a * b)) for a, b in ((4123, 5678), (7791, 8313), (6437, 2911), (5209, 7717))]
     turns = [[{"role": "system", "content": system}, {"role": "user", "content": q}] for q, _ in rows]
-    lines = [json.dumps({"prompt": t, "answer": gold}) for t, (_, gold) in zip(turns, rows, strict=True)]
-    (tmp_path / "products.jsonl").write_text("\n".join(lines))
+    lines = [{"prompt": t, "answer": gold} for t, (_, gold) in zip(turns, rows, strict=True)]
+    write_lines(tmp_path / "products.jsonl", lines)
     flags = ["--environment", f"{ENVIRONMENTS}:Calculator", "--max_turns=2", "--max_new_tokens=40", "--n=2"]
     flags += ["--temperature=0.7", "--max_prompt_tokens=512", "--model", QWEN, "--data", tmp_path / "products.jsonl"]
     run("evaluation", *flags, "--tool_format=llama3_json", "--output_dir", tmp_path / "out")
-    played = [json.loads(line) for line in (tmp_path / "out" / "samples.jsonl").read_text().splitlines()]
+    played = read_lines(tmp_path / "out" / "samples.jsonl")
     tools = {gold: [m["role"] for r in played for m in r["messages"] if m["content"] == gold] for _, gold in rows}
     assert any("tool" in roles for roles in tools.values()), played[:4]
     assert any([m["role"] for m in r["messages"]][-2:] == ["tool", "assistant"] for r in played)

@@ -64,22 +64,16 @@ class PlatformCPU(PlatformBase):
     def device_count(self):
         return 1
 
-    def set_device(self, device_index):
-        pass
+    def nothing(self, *args):
+        """Return None."""
 
-    def synchronize(self, device_index=None):
-        pass
+    set_device = synchronize = set_allocator_settings = empty_cache = cudart = nothing
+    profiler_start = profiler_stop = nothing
 
     def manual_seed(self, seed):
         torch.manual_seed(seed)
 
     manual_seed_all = manual_seed
-
-    def set_allocator_settings(self, settings):
-        pass
-
-    def empty_cache(self):
-        pass
 
     def get_device_capability(self, device_index=0):
         return None, None
@@ -93,11 +87,6 @@ class PlatformCPU(PlatformBase):
     def nvtx_range(self, msg):
         return nullcontext()
 
-    def profiler_start(self):
-        pass
-
-    profiler_stop = profiler_start
-
     def ray_resource_name(self):
         return "GPU"
 
@@ -106,9 +95,6 @@ class PlatformCPU(PlatformBase):
 
     def is_ipc_supported(self):
         return False
-
-    def cudart(self):
-        return None
 
 
 # ------------------------------------------------------------------------------------------------ rollout
@@ -139,13 +125,8 @@ def load_critic(local_path, torch_dtype, model_config, trust_remote_code):
     """Load a model with a value head of one number a token, as verl does, with eager attention."""
     from transformers import AutoModelForTokenClassification
 
-    return AutoModelForTokenClassification.from_pretrained(
-        local_path,
-        dtype=torch_dtype,
-        config=model_config,
-        attn_implementation="eager",
-        trust_remote_code=trust_remote_code,
-    )
+    given = {"dtype": torch_dtype, "config": model_config, "trust_remote_code": trust_remote_code}
+    return AutoModelForTokenClassification.from_pretrained(local_path, attn_implementation="eager", **given)
 
 
 class UnpinnedOffloadPolicy(verl.utils.fsdp_utils.CPUOffloadPolicy):

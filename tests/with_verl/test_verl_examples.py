@@ -142,12 +142,9 @@ def difficulty_buffer(queue, monkeypatch, **options):
     return buffer
 
 
-EASY, HARD, SOME, HALF = [1.0] * 4, [0.0] * 4, [0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 1.0]
-NEARLY = [1.0, 1.0, 1.0, 0.8]
-
-
 def test_difficulty_buffer_drops_and_refills(monkeypatch):
-    queue = Queue([EASY, HALF, HARD, SOME, HALF, NEARLY, HALF, HALF])
+    easy, hard, some, half = [1.0] * 4, [0.0] * 4, [0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 1.0]
+    queue = Queue([easy, half, hard, some, half, [1.0, 1.0, 1.0, 0.8], half, half])
     queue.add(2)
     buffer = difficulty_buffer(queue, monkeypatch, train_batch_size=2, low=0.3, high=0.9)
     batch, metrics = buffer.sample(1, "train", 2)
@@ -157,7 +154,7 @@ def test_difficulty_buffer_drops_and_refills(monkeypatch):
 
 
 def test_difficulty_buffer_gives_up_dropping(monkeypatch):
-    queue = Queue([HARD] * 20)
+    queue = Queue([[0.0] * 4] * 20)
     queue.add(2)
     buffer = difficulty_buffer(queue, monkeypatch, train_batch_size=2, max_dropped=3)
     for _ in range(2):  # the count starts again with each step
@@ -329,14 +326,10 @@ def scored(tokenizer, texts, *options):
     ids = [tokenizer.encode(text)[:12] for text in texts]
     responses = torch.tensor([row + [tokenizer.pad_token_id] * (12 - len(row)) for row in ids])
     mask = torch.tensor([[1] * (2 + len(row)) + [0] * (12 - len(row)) for row in ids])
-    n = len(texts)
+    n, columns = len(texts), {"data_source": "sums", "reward_model": {"ground_truth": "5"}, "extra_info": {}}
     data = DataProto.from_dict(
         tensors={"prompts": torch.ones(n, 2, dtype=torch.long), "responses": responses, "attention_mask": mask},
-        non_tensors={
-            "data_source": np.array(["sums"] * n, dtype=object),
-            "reward_model": np.array([{"ground_truth": "5"}] * n, dtype=object),
-            "extra_info": np.array([{} for _ in range(n)], dtype=object),
-        },
+        non_tensors={name: np.array([value] * n, dtype=object) for name, value in columns.items()},
     )
     manager = load_reward_manager(config, tokenizer)
     return [manager.loop.run_until_complete(manager.run_single(data[i : i + 1])) for i in range(n)]
