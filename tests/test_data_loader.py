@@ -636,6 +636,13 @@ def test_normalise_write_read_is_normalise(tmp_path, kind, data):
     assert list(map(without_none, back)) == list(map(without_none, rows))
 
 
+@pytest.mark.parametrize("values", [[{"a": 1}, {"b": 2}], [2**53 + 1, 0.5], [{}, {}], ["text", 1]])
+def test_parquet_never_changes_mixed_columns_in_silence(tmp_path, values):
+    rows = [loader.normalise({"prompt": "x", "meta": value}, "prompts") for value in values]
+    with pytest.raises(loader.UserError, match="got meta with values that parquet would change"):
+        loader.write_rows(rows, tmp_path / "rows.parquet")
+
+
 SUFFIXES = [".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".jsonl.gz"]
 PIECES = b'{"prompt": |"x"|}|\n|[|]|,|NaN|\\ud800|\xff|\x00|\r|"|1e999|{"messages": [|\xef\xbb\xbf|\xff\xfe'.split(b"|")
 PIECES += [b"prompt,answer\n", b'{"role": "user", "content": "x"}', b"9" * 4400]
