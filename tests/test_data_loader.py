@@ -636,6 +636,15 @@ def test_normalise_write_read_is_normalise(tmp_path, kind, data):
     assert list(map(without_none, back)) == list(map(without_none, rows))
 
 
+@pytest.mark.parametrize("function", ["f(1)", "", "Solution().f", 5])
+def test_a_call_of_what_is_no_name_is_refused_as_the_sandbox_refuses_it(function):
+    tests = [{"function": function, "args": [1], "expected": 2}]
+    with pytest.raises(loader.BadRow):
+        loader.normalise({"prompt": "Write f.", "tests": tests})
+    with pytest.raises(load_script("sandbox").BadTests):
+        load_script("sandbox").read_tests(tests, None)
+
+
 @pytest.mark.parametrize("values", [[{"a": 1}, {"b": 2}], [2**53 + 1, 0.5], [{}, {}], ["text", 1]])
 def test_parquet_never_changes_mixed_columns_in_silence(tmp_path, values):
     rows = [loader.normalise({"prompt": "x", "meta": value}, "prompts") for value in values]
