@@ -134,14 +134,6 @@ def test_another_rank_or_alpha_is_refused(run, adapter, tmp_path):
         run(program, f"--model={adapter}", f"{name}={right}", "--dry_run", f"--output_dir={tmp_path}/x")
 
 
-def network(policy, source):
-    """A policy that has moved from the adapter that it started with, which it keeps as reference."""
-    keep_as_reference(policy, source)
-    with torch.no_grad():
-        for x in policy.parameters():
-            x.add_(0.05 * torch.randn_like(x) * x.requires_grad)
-
-
 KINDS = {
     "rslora": {"use_rslora": True},
     "dora": {"use_dora": True},
@@ -158,7 +150,10 @@ def test_the_reference_is_the_adapter_as_it_came(tmp_path, kind):
     policy = load_pretrained(AutoModelForCausalLM, str(tmp_path / "a"), trainable=True, dtype=torch.float32)
     trained = [name for name, x in policy.named_parameters() if x.requires_grad]
     torch.testing.assert_close(logits(policy), expected, atol=1e-5, rtol=1e-5)
-    network(policy, str(tmp_path / "a"))
+    keep_as_reference(policy, str(tmp_path / "a"))
+    with torch.no_grad():
+        for x in policy.parameters():
+            x.add_(0.05 * torch.randn_like(x) * x.requires_grad)
     with as_reference(policy):
         torch.testing.assert_close(logits(policy), expected, atol=1e-5, rtol=1e-5)
     assert (logits(policy) - expected).abs().max() > 0.01
@@ -200,10 +195,6 @@ def broken(adapter, folder, **settings):
     return folder
 
 
-def beside_weights(adapter, folder):
-    shutil.copy(TINY_LM / "model.safetensors", broken(adapter, folder))
-
-
 IA3 = IA3Config(task_type="CAUSAL_LM", target_modules=["k_proj"], feedforward_modules=[])
 REFUSED = {  # how a folder is made from an adapter, and what is said of it
     "base gone": (lambda a, f: broken(a, f, base_model_name_or_path="/no/such"), "whose base '/no/such' is not there"),
@@ -211,7 +202,10 @@ REFUSED = {  # how a folder is made from an adapter, and what is said of it
     "rank of another": (lambda a, f: broken(a, f, r=8, rank_pattern={}), "which does not load on its base"),
     "IA3": (lambda a, f: get_peft_model(tiny(), IA3).save_pretrained(f), "of type IA3; expected LORA"),
     "head": (lambda a, f: broken(a, f, task_type="SEQ_CLS"), "of task type SEQ_CLS"),
-    "whole model too": (beside_weights, "beside the weights of a whole model (model.safetensors)"),
+    "whole model too": (
+        lambda a, f: shutil.copy(TINY_LM / "model.safetensors", broken(a, f)),
+        "beside the weights of a whole model (model.safetensors)",
+    ),
 }
 
 

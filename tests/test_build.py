@@ -130,11 +130,9 @@ def test_a_script_holds_the_texts_of_files(tree):
     ("name", "text", "message"),
     [
         ("a.html", "{% if x %}<p>{{ x }}</p>{% endif %}<br>\n", ""),
-        ("a.html", "{% if x %}<p>\n", "Unexpected end of template"),
         ("a.html", "<p>\n<b></p>\n", "line 2: got </p>; expected </b> of line 2"),
         ("a.css", "/* { */ a:hover { color: red } @media (x) { b { color: red; } }\n", ""),
         ("a.html", "<p>\n", "line 1: <p> is not closed"),
-        ("a.css", "a { color: red;\n", "a { is not closed"),
         ("a.css", "a {\n color red;\n}\n", "line 2: got 'color red'"),
         ("a.sh", "words=(\n{words}\n)\n", ""),
         ("a.sbatch", "if true; then\n", "syntax error"),
@@ -156,9 +154,7 @@ def test_a_texts_places_are_filled_once():
     [
         ({"parts_low_words": "from .tables import TABLE\n"}, "no relative import"),
         ({"parts_low_words": "from math import *\n"}, "no star"),
-        ({"parts_low_words": "import json as j\n"}, "no alias"),
         ({"parts_low_words": "print(1)\n"}, "runs at import"),
-        ({"parts_low_words": "import parts.high.tables\n"}, "try from parts.high.tables import"),
         ({"parts_low_words": "def half(x):\n    from parts.high.tables import TABLE\n"}, "inside a function"),
         ({"parts_low_words": "from parts.high.tables import TABLE\n\nhalf = TABLE\n"}, "one of the floors below"),
         ({"programs_two_settings": "from programs.two.run import main\n\nSIZE = main\n"}, "one of the floors below"),

@@ -34,14 +34,6 @@ def in_verl(truth, **more) -> dict:
     return {**dict(zip(VERL_COLUMNS, ("x", QUESTION, "any", model, extra), strict=True)), **more}
 
 
-# ------------------------------------------------------------------------------------------------ tests of programs
-
-
-def judge(row: dict, program: str):
-    """The verdict on a program by a normalised row."""
-    return sandbox.run_code(program, row["tests"], entry_point=row.get("entry_point"), setup=row.get("setup", ""))
-
-
 PACKED = base64.b64encode(zlib.compress(pickle.dumps(json.dumps([ON_STDIN])))).decode()
 LIVE = {
     "question_content": "Add two numbers.",
@@ -56,7 +48,7 @@ LIVE = {
 def test_the_further_tests_of_mbpp_plus_count():
     plus = "for n in [1]:\n    assert add(n, 2) == 3"
     row = loader.normalise({"prompt": "Add.", "test_list": ["assert add(2, 0) == 2"], "test": plus})
-    right, wrong = (judge(row, program) for program in (ADD, ADD.replace("+", "-")))
+    right, wrong = (sandbox.run_code(program, row["tests"]) for program in (ADD, ADD.replace("+", "-")))
     assert right.all_passed and wrong.passed == 1 and not wrong.all_passed
 
 
@@ -76,8 +68,6 @@ def test_few_prompts_beside_many_unused_texts_fail_validation(command, tmp_path)
     advised = command(tmp_path / "same.jsonl", "--validate", "--drop", "prompt", "--map", "prompt=problem")
     assert advised[0] == 0, advised  # the advice works
 
-
-# ------------------------------------------------------------------------------------------------ gold answers
 
 SPLIT = {  # where the split stands: rows of files
     "set": {"all.jsonl": [{"question": "1+1?", "answer": "2", "set": name} for name in ("train", "Test")]},
@@ -124,8 +114,6 @@ def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(com
     assert [row["reward_model"]["ground_truth"] for row in written] == ["4", "5"]
     assert [row["extra_info"]["index"] for row in written] == [0, 1]
 
-
-# ------------------------------------------------------------------------------------------------ verl's own rows
 
 TOOLS = {"calc": {"create_kwargs": {"ground_truth": "72"}}}
 OWN = {
@@ -199,9 +187,6 @@ def test_plain_rows_put_keys_where_verl_reads_them(tmp_path):
     assert written["reward_model"]["ground_truth"] == "3"
 
 
-# ------------------------------------------------------------------------------------------------ media
-
-
 @pytest.mark.parametrize(("column", "words"), [("image", "text only: images"), ("hash", "expected text, numbers")])
 def test_bytes_in_a_column_are_refused_until_it_is_dropped(column, words, tmp_path):
     import pyarrow
@@ -215,8 +200,6 @@ def test_bytes_in_a_column_are_refused_until_it_is_dropped(column, words, tmp_pa
     (row,) = loader.load_rows(tmp_path / "d.parquet", drop=[column]).rows
     assert row["answer"] == "7" and column not in row
 
-
-# ------------------------------------------------------------------------------------------------ forms of rows
 
 USER = {"role": "user", "content": "Q?"}
 

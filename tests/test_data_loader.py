@@ -21,12 +21,7 @@ from hypothesis import strategies as st
 from parts.data.nested_rows import VISIBLE
 
 FILES = ROOT / "tests" / "data" / "loader"
-
-
-@pytest.fixture(scope="module")
-def loader():
-    """scripts/data_loader.py as a module."""
-    return load_script("data_loader")
+loader = load_script("data_loader")
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +41,7 @@ def assistant(text) -> dict:
     return user(text, "assistant")
 
 
-def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
+def test_wrong_use_exits_2(tmp_path, monkeypatch, capsys):
     """Each is refused before anything is written."""
     monkeypatch.chdir(tmp_path)
     data, to_file = str(FILES / "gsm8k.jsonl"), ["--out", "x.jsonl"]
@@ -72,7 +67,7 @@ def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("flags", [["in.jsonl", "--out", "./in.jsonl"], ["in.eval.jsonl", "--out", "in.jsonl"]])
-def test_no_output_replaces_an_input(loader, flags, tmp_path, monkeypatch, capsys):
+def test_no_output_replaces_an_input(flags, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / flags[0]
     write_lines(path, [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(8)])
@@ -91,41 +86,30 @@ def add_up(counts: dict) -> bool:
 
 COLOUR, RIVER = [user("Name a colour.")], [user("Name a river.")]
 
-# file: kind detected, rows, what the first normalised row holds; rows of all other forms: tests/data/row_cases.jsonl
+# file: kind detected, rows, what rows hold once normalised; rows of all other forms: tests/data/row_cases.jsonl
+EXTRA = {"meta": {"tags": ["a", None, 1.5], "deep": {"x": []}}, "n": 9007199254740993, "small": 1e-05, "flag": True}
+TEXTS = {"prompt": [user('two\nlines, and "quotes"')], "answer": "NA", "note": "2024-01-01"}
 GOOD = {
-    "lines.txt": ("prompts", 3, {"prompt": [user("First prompt")]}),
-    "comma.csv": (
-        *(None, 2),
-        {"prompt": [user('two\nlines, and "quotes"')], "answer": "NA", "note": "2024-01-01"},
-    ),
-    "line_separators.jsonl": ("prompts", 2, {"prompt": [user("a\u2028b\u2029c\x85d")]}),
-    "extra_columns.jsonl": (
-        *("prompts", 1),
-        {
-            "meta": {"tags": ["a", None, 1.5], "deep": {"x": []}},
-            **{"n": 9007199254740993, "small": 1e-05, "flag": True, "answer_type": "text"},
-        },
-    ),
-    "folder": ("prompts", 4, {"prompt": [user("a1")]}),
-}
-LATER = {  # (file, row): where a row after the first holds something of its own
-    ("comma.csv", 1): {"prompt": [user("null")], "answer": "007"},
-    ("folder", 2): {"prompt": [user("b2")]},
+    "lines.txt": ("prompts", 3, {0: {"prompt": [user("First prompt")]}}),
+    "comma.csv": (None, 2, {0: TEXTS, 1: {"prompt": [user("null")], "answer": "007"}}),
+    "line_separators.jsonl": ("prompts", 2, {0: {"prompt": [user("a\u2028b\u2029c\x85d")]}}),
+    "extra_columns.jsonl": ("prompts", 1, {0: {**EXTRA, "answer_type": "text"}}),
+    "folder": ("prompts", 4, {0: {"prompt": [user("a1")]}, 2: {"prompt": [user("b2")]}}),
 }
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_good_file(loader, name):
-    kind, count, first = GOOD[name]
+def test_good_file(name):
+    kind, count, rows = GOOD[name]
     loaded = loader.load_rows(FILES / name)
     assert loaded.counts == {"read": count, "kept": count, "rejected": 0, "deduplicated": 0}
     assert len(loaded.rows) == count and kind in (None, loaded.kind) and loaded.why
-    for index, expected in [(0, first), *((i, row) for (file, i), row in LATER.items() if file == name)]:
+    for index, expected in rows.items():
         held = {key: loaded.rows[index][key] for key in expected}
         assert json.dumps(held, sort_keys=True) == json.dumps(expected, sort_keys=True)  # with the same types
 
 
-def test_a_column_of_map_that_no_row_has_is_said_in_one_line(loader, tmp_path):
+def test_a_column_of_map_that_no_row_has_is_said_in_one_line(tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [{"questions": f"{i}?", "n": 1} for i in range(15)])
     with pytest.raises(loader.BadRows, match=r"prompt: got the columns questions, n; expected .*'question'") as raised:
         loader.load_rows(path, mapping={"prompt": "question"})
@@ -160,7 +144,7 @@ BINARIES = {
 
 
 @pytest.mark.parametrize("name", BINARIES)
-def test_encodings_and_compressed_files(loader, tmp_path, name):
+def test_encodings_and_compressed_files(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(BINARIES[name]())
     with warnings.catch_warnings(record=True) as left_open:
@@ -179,7 +163,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_file_is_an_error_of_the_user(loader, tmp_path, name):
+def test_broken_file_is_an_error_of_the_user(tmp_path, name):
     data, words = BROKEN[name]
     path = tmp_path / name
     path.write_bytes(data)
@@ -211,20 +195,18 @@ BAD = {
 }
 # file: words of the error; nothing in them can be used, or not without guessing
 UNREADABLE = {
-    "bad_two_lists.json": "(?s)train.*test",
     "bad_scalar.json": "5|number|int",
     "bad_trailing_text.json": "(?i)and more",
     "bad_cut_array.json": "(?i)json",
     "bad_unknown_fields.jsonl": "(?s)foo.*map",
     "bad_header_twice.csv": "(?i)prompt.*twice",
-    "bad_suffix.xyz": "(?s)xyz.*jsonl",
 }
 EMPTY = ("bad_empty.jsonl", "bad_only_blank_lines.jsonl", "bad_header_only.csv")
 UNREADABLE |= {name: rf"(?s)no usable row.*{name} \(0 read\)" for name in EMPTY}
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_rows_are_rejected_with_line_and_field(loader, name):
+def test_bad_rows_are_rejected_with_line_and_field(name):
     kept, expected = BAD[name]
     loaded = loader.load_rows(FILES / name, on_bad="skip")
     assert len(loaded.rows) == kept
@@ -244,7 +226,7 @@ def test_bad_rows_are_rejected_with_line_and_field(loader, name):
     str(raised.value).encode("utf-8")
 
 
-def test_every_other_file_is_read_whole_and_a_bad_one_is_not(loader):
+def test_every_other_file_is_read_whole_and_a_bad_one_is_not():
     for path in sorted(
         {*FILES.iterdir()} - {FILES / name for name in {"custom_columns.jsonl", *GOOD, *BAD, *UNREADABLE}}
     ):
@@ -256,7 +238,7 @@ def test_every_other_file_is_read_whole_and_a_bad_one_is_not(loader):
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_unreadable_file(loader, name):
+def test_unreadable_file(name):
     with pytest.raises(loader.UserError, match=UNREADABLE[name]) as raised:
         loader.load_rows(FILES / name)
     assert name in str(raised.value)
@@ -279,7 +261,7 @@ def without_none(row: dict) -> dict:
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_every_good_file_is_written_and_comes_back_or_parquet_cannot_hold_it(loader, tmp_path, suffix):
+def test_every_good_file_is_written_and_comes_back_or_parquet_cannot_hold_it(tmp_path, suffix):
     refused = []
     for name in [*({*GOOD} - {"folder"}), *(f"{name}.jsonl" for name in ROUND)]:
         rows = loader.load_rows(FILES / name).rows
@@ -296,7 +278,7 @@ def test_every_good_file_is_written_and_comes_back_or_parquet_cannot_hold_it(loa
 
 
 @pytest.mark.parametrize("target", ["trl", "verl"])
-def test_dates_stay_text_in_parquet(loader, tmp_path, target):
+def test_dates_stay_text_in_parquet(tmp_path, target):
     datasets = pytest.importorskip("datasets")
     loader.write_rows(loader.load_rows(FILES / "dates.jsonl").rows, tmp_path / "d.parquet", target=target)
     row = datasets.load_dataset("parquet", data_files=str(tmp_path / "d.parquet"), cache_dir=str(tmp_path))["train"][0]
@@ -306,7 +288,7 @@ def test_dates_stay_text_in_parquet(loader, tmp_path, target):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["alpaca.json", "preferences.jsonl"])
-def test_other_trainers_of_trl_train_from_the_file(loader, tokenizer, tmp_path, name):
+def test_other_trainers_of_trl_train_from_the_file(tokenizer, tmp_path, name):
     import datasets
     import trl
     from transformers import AutoModelForCausalLM
@@ -322,7 +304,7 @@ def test_other_trainers_of_trl_train_from_the_file(loader, tokenizer, tmp_path, 
     assert 0 < trainer.state.log_history[0]["loss"] < 100
 
 
-def test_a_column_that_trl_takes_for_itself_is_refused(loader, tmp_path):
+def test_a_column_that_trl_takes_for_itself_is_refused(tmp_path):
     rows = [loader.normalise({"prompt": "a", "completions": "b"}, "prompts")]
     with pytest.raises(loader.UserError, match="completions"):
         loader.write_rows(rows, tmp_path / "t.jsonl", target="trl")
@@ -333,7 +315,7 @@ def test_a_column_that_trl_takes_for_itself_is_refused(loader, tmp_path):
 
 
 @pytest.fixture
-def command(loader, capsys):
+def command(capsys):
     """Run the command in this process: its JSON and what it says on stderr."""
 
     def run(*flags) -> tuple[dict, str]:
@@ -357,7 +339,7 @@ def test_command_writes_counts_and_reports(command, tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["bad rows", "full disk"])
-def test_what_fails_writes_nothing_and_leaves_the_old_file(loader, tmp_path, monkeypatch, capsys, fault):
+def test_what_fails_writes_nothing_and_leaves_the_old_file(tmp_path, monkeypatch, capsys, fault):
     out, name = tmp_path / "out.jsonl", "bad_thirty.jsonl" if fault == "bad rows" else "gsm8k.jsonl"
     out.write_text("old\n")
 
@@ -425,7 +407,7 @@ def test_map_and_stdin(tmp_path):
     assert read_lines(out)[0]["prompt"] == [user("6*7?")]
 
 
-def test_split_of_prompts_with_several_rows_each(loader):
+def test_split_of_prompts_with_several_rows_each():
     prompts = [bytes([i // 4]) for i in range(40)]  # 10 prompts of 4 rows
     for size, expected in ((4, 4), (9, 8), (2, 4), (36, 36)):  # as near below as whole prompts allow, at least one
         held = loader.held_out_rows(prompts, size, seed=0)
@@ -436,7 +418,7 @@ def test_split_of_prompts_with_several_rows_each(loader):
         loader.held_out_rows([b"a", b"a"], 1, seed=0)
 
 
-def test_inspect_shows_lengths_and_rows_that_stand_in_two_files(loader, tmp_path, capsys):
+def test_inspect_shows_lengths_and_rows_that_stand_in_two_files(tmp_path, capsys):
     # through the template n letters are <|user|>, n tokens, <|end|> and <|assistant|>; the percentiles are lengths
     # that occur: the 10th, 19th and 20th of 20
     train = write_lines(tmp_path / "train.jsonl", [{"prompt": "x" * n} for n in range(1, 19)])
@@ -459,7 +441,7 @@ def prompt_ids(tokenizer, messages: list) -> list[int]:
 
 
 @pytest.fixture
-def numbers(loader, tokenizer):
+def numbers(tokenizer):
     """A function that makes a new loader of the file of 20 numbers."""
     return lambda **options: loader.create_dataloader(
         "auto", FILES / "numbers.jsonl", tokenizer, **{"batch_size": 4, **options}
@@ -471,7 +453,7 @@ def column(batches, name: str) -> list:
     return [value for batch in batches for value in batch[name]]
 
 
-def test_batches_are_padded_left_through_the_template(loader, tokenizer):
+def test_batches_are_padded_left_through_the_template(tokenizer):
     batch, *rest = loader.create_dataloader("auto", FILES / "openai.jsonl", tokenizer, batch_size=2)
     assert rest == []
     long = prompt_ids(tokenizer, [user("Be kind.", "system"), user("Hi"), assistant("Hello!"), user("Bye")])
@@ -482,7 +464,7 @@ def test_batches_are_padded_left_through_the_template(loader, tokenizer):
     assert batch["completion"] == [[assistant("See you.")], [assistant("4")]]
 
 
-def test_tools_reach_the_template_also_as_json_text(loader):
+def test_tools_reach_the_template_also_as_json_text():
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "assets" / "tiny_tools_lm")
@@ -517,15 +499,13 @@ def test_resumed_equals_uninterrupted_over_two_epochs(numbers, stop, options):
     assert list(itertools.islice(answers(resumed), 14 - stop)) == expected[stop:]
 
 
-@pytest.mark.parametrize("state", [None, {"epoch": 0, "position": 0}])
-def test_a_position_of_another_loader_is_refused(loader, numbers, state):
-    made = numbers(shuffle_seed=1)
-    for other in (state, numbers(shuffle_seed=2).state_dict()):
+def test_a_position_of_another_loader_is_refused(numbers):
+    for state in (None, {"epoch": 0, "position": 0}, numbers(shuffle_seed=2).state_dict()):
         with pytest.raises(loader.UserError, match="expected the state_dict of a loader with the same rows and seed"):
-            made.load_state_dict(other)
+            numbers(shuffle_seed=1).load_state_dict(state)
 
 
-def test_prompts_too_long_are_counted_and_said(loader, tokenizer, tmp_path, capsys):
+def test_prompts_too_long_are_counted_and_said(tokenizer, tmp_path, capsys):
     # through the template 50 letters are 53 tokens
     path = write_lines(tmp_path / "in.jsonl", [{"prompt": "x"}, {"prompt": "y" * 50}])
     for longest, kept in ((52, 1), (53, 2)):
@@ -536,18 +516,10 @@ def test_prompts_too_long_are_counted_and_said(loader, tokenizer, tmp_path, caps
         loader.create_dataloader("auto", path, tokenizer, batch_size=4, max_prompt_tokens=1)
 
 
-def test_torchs_data_loader_takes_the_collator(loader, tokenizer):
-    import torch
-
-    rows = loader.load_rows(FILES / "numbers.jsonl").rows
-    batches = list(torch.utils.data.DataLoader(rows, batch_size=8, collate_fn=loader.Collator(tokenizer)))
-    assert column(batches, "answer") == [str(2 * i) for i in range(20)]
-
-
 # ------------------------------------------------------------------------------------------------ safety
 
 
-def test_a_decompression_bomb_is_bounded(loader, tmp_path, monkeypatch):
+def test_a_decompression_bomb_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(loader, "MAX_BYTES", 1_000_000)
     path = tmp_path / "bomb.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=9) as f:
@@ -574,7 +546,7 @@ def audit(event: str, arguments: tuple):
         EVENTS.append((event, str(arguments[:1])))
 
 
-def test_paths_and_code_in_data_are_never_touched(loader, tmp_path):
+def test_paths_and_code_in_data_are_never_touched(tmp_path):
     bait = tmp_path / "bait.txt"
     bait.write_text("secret")
     code = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).write_text('x')\nassert True"
@@ -602,7 +574,7 @@ def test_paths_and_code_in_data_are_never_touched(loader, tmp_path):
     assert {event for event, _ in noted} <= {"open", "os.listdir", "os.scandir", "compile"}, noted
 
 
-def test_hub_ids_go_through_datasets_without_remote_code(loader, monkeypatch):
+def test_hub_ids_go_through_datasets_without_remote_code(monkeypatch):
     datasets = pytest.importorskip("datasets")
     calls = []
 
@@ -650,35 +622,34 @@ PROPERTY = settings(
 )
 
 
-def complete(row: dict, number: int) -> dict:
-    """The row with the source and id that loading gives to rows without."""
-    return {"source": "set", "id": str(number), **row}
-
-
 @pytest.mark.parametrize("kind", RAW_ROWS)
 @PROPERTY
 @given(data=st.data())
-def test_normalise_write_read_is_normalise(loader, tmp_path, kind, data):
+def test_normalise_write_read_is_normalise(tmp_path, kind, data):
     raw = data.draw(st.lists(RAW_ROWS[kind], min_size=1, max_size=3))
     for row in raw:
         row.update(data.draw(st.dictionaries(st.sampled_from(["meta", "x1", "nøte"]), NESTED, max_size=2)))
-    rows = [complete(loader.normalise(row, kind), i) for i, row in enumerate(raw)]
+    rows = [{"source": "set", "id": str(i), **loader.normalise(row, kind)} for i, row in enumerate(raw)]
     path = tmp_path / "rows.jsonl"
     loader.write_rows(rows, path)
     back = loader.load_rows(path, kind="auto").rows
     assert list(map(without_none, back)) == list(map(without_none, rows))
 
 
-@settings(PROPERTY, max_examples=25)
-@given(extras=st.lists(st.dictionaries(st.sampled_from(["meta", "x1"]), NESTED, max_size=2), min_size=1, max_size=3))
-def test_parquet_never_changes_mixed_columns_in_silence(loader, tmp_path, extras):
-    rows = [complete(loader.normalise({"prompt": "x", **extra}, "prompts"), i) for i, extra in enumerate(extras)]
-    path = tmp_path / "rows.parquet"
-    try:
-        loader.write_rows(rows, path)
-    except loader.UserError:
-        return
-    assert list(map(without_none, loader.load_rows(path).rows)) == list(map(without_none, rows))
+@pytest.mark.parametrize("function", ["f(1)", "", "Solution().f", 5])
+def test_a_call_of_what_is_no_name_is_refused_as_the_sandbox_refuses_it(function):
+    tests = [{"function": function, "args": [1], "expected": 2}]
+    with pytest.raises(loader.BadRow):
+        loader.normalise({"prompt": "Write f.", "tests": tests})
+    with pytest.raises(load_script("sandbox").BadTests):
+        load_script("sandbox").read_tests(tests, None)
+
+
+@pytest.mark.parametrize("values", [[{"a": 1}, {"b": 2}], [2**53 + 1, 0.5], [{}, {}], ["text", 1]])
+def test_parquet_never_changes_mixed_columns_in_silence(tmp_path, values):
+    rows = [loader.normalise({"prompt": "x", "meta": value}, "prompts") for value in values]
+    with pytest.raises(loader.UserError, match="got meta with values that parquet would change"):
+        loader.write_rows(rows, tmp_path / "rows.parquet")
 
 
 SUFFIXES = [".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".jsonl.gz"]
@@ -693,7 +664,7 @@ PIECES += [b"prompt,answer\n", b'{"role": "user", "content": "x"}', b"9" * 4400]
 )
 @example(suffix=".jsonl", data=b"")
 @example(suffix=".jsonl", data=b'{"prompt": "x"}\n' * 3 + b'{"prompt": {"a": [[[[]]]]}}')
-def test_arbitrary_bytes_raise_only_the_declared_errors(loader, tmp_path, suffix, data):
+def test_arbitrary_bytes_raise_only_the_declared_errors(tmp_path, suffix, data):
     path = tmp_path / f"data{suffix}"
     path.write_bytes(gzip.compress(data) if suffix.endswith(".gz") else data)
     for on_bad in ("skip", "fail"):
@@ -704,31 +675,3 @@ def test_arbitrary_bytes_raise_only_the_declared_errors(loader, tmp_path, suffix
         else:
             assert add_up(loaded.counts) and len(loaded.rows) == loaded.counts["kept"]
             json.dumps([loaded.rows, loaded.rejected], allow_nan=False)
-
-
-FUNCTION_NAMES = st.sampled_from(["f", "", "f(1)", "Solution().f", None, 5])
-CALL = {"args": NESTED, "kwargs": NESTED, "expected": NESTED, "function": FUNCTION_NAMES, "input": SCALAR}
-CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"
-CASE = "import unittest\n\nclass Test(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(f(2), 4)\n"
-SOURCES = st.sampled_from(["assert f() == 1", "f()", CHECK, "def g():\n    assert f()", "assert candidate()", CASE])
-ANY_TESTS = (
-    st.lists(st.fixed_dictionaries({}, optional=CALL) | SOURCES | st.tuples(NESTED, NESTED).map(list), max_size=3)
-    | SOURCES
-    | st.fixed_dictionaries(dict.fromkeys(("inputs", "outputs"), st.lists(NESTED, max_size=2)))
-    | st.fixed_dictionaries(
-        {"inputs": st.lists(NESTED, max_size=1), "outputs": st.just([1]), "fn_name": FUNCTION_NAMES}
-    )
-)
-
-
-@settings(PROPERTY, max_examples=100)
-@given(tests=ANY_TESTS, entry_point=FUNCTION_NAMES)
-def test_tests_that_are_kept_are_tests_that_the_sandbox_takes(loader, tests, entry_point):
-    try:
-        row = loader.normalise({"prompt": "Write f.", "tests": tests, "entry_point": entry_point})
-    except loader.BadRow:
-        return
-    name = row.get("entry_point") or None
-    if isinstance(row["tests"], list) and isinstance(row["tests"][0], list):
-        name = name or "solution"  # as the reward code_execution has it
-    assert load_script("sandbox").read_tests(row["tests"], name).cases

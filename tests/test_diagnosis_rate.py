@@ -33,25 +33,16 @@ def test_files_of_a_run_do_not_name_its_fault(cause, tmp_path):
     assert not [name for name in names - publics for text in texts if f"def {name}(" in text]
 
 
-ADVICE = [
-    ("part_bought", "Raise --max_new_tokens to 512.", True),
-    ("part_bought", "Pay length only beside a right answer; do not raise the limit.", False),
-    ("kl_holds_policy", "increase beta", True),
-    ("inverted_reward", "train longer", True),
-    ("limit_too_short", "a limit of 64 tokens: raise --max_new_tokens", False),
-]
+def test_advice_that_feeds_a_fault_is_told_from_what_helps_and_no_remedy_feeds_its_own():
+    def feeds(cause: str, change: str) -> bool:
+        return bool(score.harmful(cause, {"causes": [{"cause": "any", "change": change, "decide_with": None}]}))
 
-
-@pytest.mark.parametrize(("cause", "advice", "feeds"), ADVICE)
-def test_advice_that_feeds_the_fault(cause, advice, feeds):
-    assert bool(score.harmful(cause, {"causes": [{"cause": "any", "change": advice, "decide_with": None}]})) == feeds
-
-
-def test_no_remedy_feeds_its_own_fault():
+    assert feeds("part_bought", "Raise --max_new_tokens to 512.") and feeds("kl_holds_policy", "increase beta")
+    assert not feeds("part_bought", "Pay length only beside a right answer; do not raise the limit.")
+    assert not feeds("limit_too_short", "a limit of 64 tokens: raise --max_new_tokens")
     for cause in CAUSES:
         for words in WORDS.values():
-            change = cause.change.format(**words, reward="correct")
-            assert not score.harmful(cause.name, {"causes": [{"cause": cause.name, "change": change}]})
+            assert not feeds(cause.name, cause.change.format(**words, reward="correct"))
 
 
 def test_tallies_by_hand():

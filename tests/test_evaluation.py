@@ -45,12 +45,7 @@ from parts.evaluating.paired_tests import (
 from parts.foundation.messages import UserError
 
 DATA = ROOT / "tests" / "data" / "evaluation"
-
-
-@pytest.fixture(scope="module")
-def ev():
-    """scripts/evaluation.py as a module."""
-    return load_script("evaluation")
+ev = load_script("evaluation")
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +59,17 @@ def results(folder):
     return json.loads((folder / "results.json").read_text())
 
 
-def run_here(ev, folder, *flags):
+def run_here(folder, *flags):
     """Run main in this process and return its results."""
     assert ev.main([*map(str, flags), "--output_dir", str(folder)]) == 0
     return results(folder)
 
 
-def graded(ev, folder, rows: list[dict], task: str, *flags, column: str = "done") -> dict:
+def graded(folder, rows: list[dict], task: str, *flags, column: str = "done") -> dict:
     """What results.json says of a task that grades a column of these rows."""
     data = write_lines(folder / "graded.jsonl", rows)
     flags = ("--task", task, "--data", data, "--completion_column", column, *flags)
-    return run_here(ev, folder / "o", *flags)["tasks"][task]
+    return run_here(folder / "o", *flags)["tasks"][task]
 
 
 # ------------------------------------------------------------------------------------------------ statistics
@@ -237,13 +232,13 @@ EXTRACTED = {  # text: (strict, flexible)
 COMPARED = {"2+2=4\n#### 4": "4", "$1,000.": "1000", "7.0": "7.0", "[INVALID]": "[invalid]", "#### 1 #### 2": "2"}
 
 
-def test_extraction_and_the_form_that_is_compared(ev):
+def test_extraction_and_the_form_that_is_compared():
     assert {text: (ev.extract_strict(text), ev.extract_flexible(text)) for text in EXTRACTED} == EXTRACTED
     assert {text: ev.gsm8k_form(text) for text in COMPARED} == COMPARED
 
 
 @pytest.mark.parametrize(("count", "length"), [(1, 8), (8, 8), (17, 8), (30, 7)])
-def test_windows_score_every_token_once(ev, count, length):
+def test_windows_score_every_token_once(count, length):
     tokens = list(range(100, 100 + count))
     for stride in (length, length // 2, 1):
         windows = ev.text_windows(tokens, [9], length, stride)
@@ -256,25 +251,19 @@ def test_windows_score_every_token_once(ev, count, length):
             assert whole[at - len(context) : at] == context
 
 
-def test_stop_strings_cut_one_after_the_other(ev):
-    assert ev.cut_at("ab Question: x </s>", ["Question:", "</s>"]) == "ab "
-    assert ev.cut_at("xab", ["b", "ab"]) == "xa"  # as the harness
-
-
 # ------------------------------------------------------------------------------------------------ lm-evaluation-harness
 @functools.cache
 def oracle_model(name: str, size: int):
     """A stored model with a batch size."""
     import torch
 
-    ev = load_script("evaluation")
     config = ev.Config(task=["math"], batch_size=size, cache=False, max_new_tokens=40)
     return ev.LocalModel(config, str(DATA / name), torch.device("cpu"))
 
 
 def run_stored(name: str, task: str, size: int, **settings):
     """(outputs, records, values, prompts) of a stored model on stored data."""
-    ev, model = load_script("evaluation"), oracle_model(name, size)
+    model = oracle_model(name, size)
     config = ev.Config(task=[task], batch_size=size, cache=False, max_new_tokens=40, **settings)
     model.config, kind = config, ev.make_task(task, config)
     rows, shots = ev.task_rows(config, kind)
@@ -322,21 +311,12 @@ def test_perplexities_are_the_harness_ones(oracle, name, size):
 
 
 # ------------------------------------------------------------------------------------------------ engine
-def engine(ev, source, **settings):
+def engine(source, **settings):
     """A model with these settings."""
     import torch
 
     config = ev.Config(**{"task": ["math"], "cache": False, "max_new_tokens": 24, **settings})
     return ev.LocalModel(config, str(source), torch.device("cpu"))
-
-
-def passes_of(model, monkeypatch):
-    """A list to which each forward pass of a model adds its (rows, tokens of a row)."""
-    assert model.engine  # it measures the cache when it is made
-    passes, network = [], model.model.base_model
-    forward = network.forward
-    monkeypatch.setattr(network, "forward", lambda **k: passes.append(k["input_ids"].shape) or forward(**k))
-    return passes
 
 
 def completions(model, requests):
@@ -346,16 +326,19 @@ def completions(model, requests):
     return [found[i] for i in range(len(requests))]
 
 
-def prompts_of(ev, model, count, prefix=(), n=1, limit=24, stops=()):
+def prompts_of(model, count, prefix=(), n=1, limit=24, stops=()):
     """Requests of different lengths behind one prefix."""
     rows = [[*prefix, *(40 + (7 * i + j) % 150 for j in range(2 + 17 * (i % 5)))] for i in range(count)]
     return [ev.Request(ids=r, limit=limit, sample=s, stops=list(stops)) for r in rows for s in range(n)]
 
 
-def test_the_prefix_is_shared_and_changes_nothing(ev, tmp_path, monkeypatch):
-    model = engine(ev, save_random_model("gpt2", tmp_path))
-    requests = prompts_of(ev, model, 10, range(50, 90))
-    read = passes_of(model, monkeypatch)
+def test_the_prefix_is_shared_and_changes_nothing(tmp_path, monkeypatch):
+    model = engine(save_random_model("gpt2", tmp_path))
+    requests = prompts_of(model, 10, range(50, 90))
+    assert model.engine  # it measures the cache when it is made
+    read, network = [], model.model.base_model
+    forward = network.forward
+    monkeypatch.setattr(network, "forward", lambda **k: read.append(k["input_ids"].shape) or forward(**k))
     shared = completions(model, requests)
     with_sharing = sum(map(math.prod, read))
     read.clear()
@@ -368,28 +351,28 @@ def test_the_prefix_is_shared_and_changes_nothing(ev, tmp_path, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_results_do_not_depend_on_batches(ev, tmp_path, temperature):
+def test_results_do_not_depend_on_batches(tmp_path, temperature):
     source = save_random_model("llama", tmp_path)
     settings = {"temperature": temperature, "n": 3 if temperature else 1, "top_p": 0.9}
     found = []
     for size, tokens in ((1, 10**6), (5, 10**6), (64, 10**6), (0, 100)):
-        model = engine(ev, source, batch_size=size, batch_tokens=tokens, **settings)
-        found.append(completions(model, prompts_of(ev, model, 14, n=settings["n"])))
+        model = engine(source, batch_size=size, batch_tokens=tokens, **settings)
+        found.append(completions(model, prompts_of(model, 14, n=settings["n"])))
     assert found[0] == found[1] == found[2] == found[3]
     if temperature:
         groups = [{tuple(out["ids"]) for out in found[0][i : i + 3]} for i in range(0, 42, 3)]
         assert sum(len(group) == 3 for group in groups) > 7  # samples of one prompt differ, but for early ends
-        other = engine(ev, source, seed=1, **settings)
-        assert completions(other, prompts_of(ev, other, 14, n=3)) != found[0]
+        other = engine(source, seed=1, **settings)
+        assert completions(other, prompts_of(other, 14, n=3)) != found[0]
 
 
-def test_sampling_follows_the_distribution(ev, tmp_path):
+def test_sampling_follows_the_distribution(tmp_path):
     """Chi-squared of 3,000 first tokens against the model's own probabilities, with and without top_p."""
     import torch
 
     source = save_random_model("llama", tmp_path)
     for top_p in (1.0, 0.5):
-        model = engine(ev, source, temperature=0.7, top_p=top_p, n=3000, batch_tokens=10**7)
+        model = engine(source, temperature=0.7, top_p=top_p, n=3000, batch_tokens=10**7)
         requests = [ev.Request(ids=[40, 41, 42], limit=1, sample=i) for i in range(3000)]
         model.eos_ids.clear()
         found = torch.tensor([out["ids"][0] for out in completions(model, requests)]).bincount(minlength=262)
@@ -405,11 +388,11 @@ def test_sampling_follows_the_distribution(ev, tmp_path):
         assert chi < degrees + 4 * math.sqrt(2 * degrees) + 4
 
 
-def test_stop_strings_end_rows_early_and_exactly(ev, tmp_path):
-    model = engine(ev, save_random_model("llama", tmp_path))
-    free = completions(model, prompts_of(ev, model, 20, limit=48))
+def test_stop_strings_end_rows_early_and_exactly(tmp_path):
+    model = engine(save_random_model("llama", tmp_path))
+    free = completions(model, prompts_of(model, 20, limit=48))
     stops = [free[0]["text"][5:7], free[3]["text"][9:10], "never in it"]
-    found = completions(model, prompts_of(ev, model, 20, limit=48, stops=stops))
+    found = completions(model, prompts_of(model, 20, limit=48, stops=stops))
     stopped = 0
     for whole, out in zip(free, found, strict=True):
         text = whole["text"]
@@ -425,11 +408,11 @@ def test_stop_strings_end_rows_early_and_exactly(ev, tmp_path):
     assert stopped >= 2
 
 
-def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
+def test_out_of_memory_halves_the_batch(tmp_path, monkeypatch, capsys):
     source = save_random_model("llama", tmp_path)
-    model = engine(ev, source)
-    expected = completions(model, prompts_of(ev, model, 21))
-    model, sizes = engine(ev, source), []
+    model = engine(source)
+    expected = completions(model, prompts_of(model, 21))
+    model, sizes = engine(source), []
     inner = model.engine.generate
 
     def scarce(prompts, noise):
@@ -439,15 +422,15 @@ def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
         return inner(prompts, noise)
 
     monkeypatch.setattr(model.engine, "generate", scarce)
-    assert completions(model, prompts_of(ev, model, 21)) == expected
+    assert completions(model, prompts_of(model, 21)) == expected
     assert sizes[:4] == [21, 10, 5, 2]
     assert "out of memory on 21 sequences" in capsys.readouterr().err
     monkeypatch.setattr(model.engine, "generate", Mock(side_effect=MemoryError("no room")))
     with pytest.raises(ev.UserError, match=r"one sequence .*no room"):
-        completions(model, prompts_of(ev, model, 4))
+        completions(model, prompts_of(model, 4))
 
 
-def test_lora_folder_is_the_merged_model(ev, tmp_path):
+def test_lora_folder_is_the_merged_model(tmp_path):
     import peft
     import torch
     from transformers import AutoModelForCausalLM
@@ -459,22 +442,22 @@ def test_lora_folder_is_the_merged_model(ev, tmp_path):
     adapted.save_pretrained(tmp_path / "adapter")
     save_random_model("llama", tmp_path / "merged")  # for its tokenizer
     adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
-    one, two, three = (engine(ev, p) for p in (tmp_path / "adapter", base, tmp_path / "merged"))
-    requests = prompts_of(ev, one, 8)
+    one, two, three = (engine(p) for p in (tmp_path / "adapter", base, tmp_path / "merged"))
+    requests = prompts_of(one, 8)
     assert completions(one, requests) == completions(three, requests) != completions(two, requests)
     assert one.hash != two.hash
     save_random_model("llama", base, seed=1)  # another base under the same adapter
-    assert engine(ev, tmp_path / "adapter").hash != one.hash
+    assert engine(tmp_path / "adapter").hash != one.hash
 
 
-def test_numbers_that_are_none_are_refused(ev, tmp_path):
+def test_numbers_that_are_none_are_refused(tmp_path):
     import torch
 
-    model = engine(ev, save_random_model("llama", tmp_path))
+    model = engine(save_random_model("llama", tmp_path))
     with torch.no_grad():
         model.model.get_output_embeddings().weight[7] = math.nan
     with pytest.raises(ev.UserError, match="try --precision fp32"):
-        completions(model, prompts_of(ev, model, 2))
+        completions(model, prompts_of(model, 2))
     with pytest.raises(ev.UserError, match="try --precision fp32"):
         model.logprob([ev.Request(ids=[40], scored=[41])], lambda i, out: None)
 
@@ -498,7 +481,7 @@ CODE_ROWS = [
 
 
 @pytest.mark.parametrize("prompt, is_added", [("Write a function to double.", True), ("Write twice(a).", False)])
-def test_a_prompt_that_names_no_function_gets_the_tests(ev, prompt, is_added):
+def test_a_prompt_that_names_no_function_gets_the_tests(prompt, is_added):
     """As in MBPP's sanitized subset, whose prompts are in the column prompt."""
     task = ev.Code("code", ev.Config())
     test = "assert twice(1) == 2"
@@ -506,8 +489,8 @@ def test_a_prompt_that_names_no_function_gets_the_tests(ev, prompt, is_added):
         assert (test in task.question({"prompt": prompt, "test_list": tests})) == is_added
 
 
-def test_code_of_both_shapes(ev, tmp_path):
-    found = graded(ev, tmp_path, CODE_ROWS, "code", column="canonical_solution")
+def test_code_of_both_shapes(tmp_path):
+    found = graded(tmp_path, CODE_ROWS, "code", column="canonical_solution")
     assert found["metrics"]["pass@1"]["value"] == 1.0
     halves = [
         "```python\ndef half(x):\n    return floor(x / 2)\n```",
@@ -520,7 +503,7 @@ def test_code_of_both_shapes(ev, tmp_path):
         "```\ndef add(a, b): return 3",
     ]
     rows = [{**row, "done": texts} for row, texts in zip(CODE_ROWS, (halves, sums), strict=True)]
-    found = graded(ev, tmp_path, rows, "code:k=1/2/3")
+    found = graded(tmp_path, rows, "code:k=1/2/3")
     assert found["values"]["pass@1"]["top"] == [2 / 3, 1 / 3]
     assert found["values"]["pass@2"]["top"] == [1.0, pytest.approx(2 / 3)]
     assert found["metrics"]["pass@3"]["value"] == 1.0
@@ -532,15 +515,15 @@ def test_code_of_both_shapes(ev, tmp_path):
     assert values["pass@1"].top == [1.0, 0.5] and values["pass@2"].top == [None, 1.0]
 
 
-def test_generation_task(ev, tmp_path):
+def test_generation_task(tmp_path):
     rows = [{"prompt": "x", "done": ["a b a b", "<answer>4</answer>"]}, {"prompt": "y", "done": ["", "one two"]}]
-    values = graded(ev, tmp_path, rows, "generation")["values"]
+    values = graded(tmp_path, rows, "generation")["values"]
     assert values["empty"]["top"] == [0.0, 0.5]
     assert values["distinct_2"]["top"] == [pytest.approx(2 / 3), 1.0]
     assert values["length_characters"]["top"] == [12.5, 3.5] and values["truncated"]["top"] == [None, None]
 
 
-def test_math_reads_gsm8k_boxed_and_normalised_rows(ev, tmp_path):
+def test_math_reads_gsm8k_boxed_and_normalised_rows(tmp_path):
     rows = [
         {"question": "q", "answer": "1,000+3\n#### 1,003", "done": "so\n#### 1003"},
         {"problem": "q", "answer": "\\frac{1}{2}", "done": "\\boxed{0.5}"},
@@ -549,13 +532,13 @@ def test_math_reads_gsm8k_boxed_and_normalised_rows(ev, tmp_path):
         {"prompt": "q", "answer": ["41", "#### 42"], "done": "\\boxed{42}"},
         {"prompt": "q", "answer": ["41", "#### 42"], "done": "\\boxed{43}"},
     ]
-    values = graded(ev, tmp_path, rows, "math")["values"]
+    values = graded(tmp_path, rows, "math")["values"]
     assert values["verified"]["top"] == [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
     assert values["strict"]["top"] == [1.0, None, 0.0, 0.0, None, None]
     assert values["flexible"]["top"] == [1.0, None, 0.0, 1.0, None, None]
 
 
-def test_reward_task_scores_as_a_trainer(ev, tmp_path):
+def test_reward_task_scores_as_a_trainer(tmp_path):
     (tmp_path / "r.py").write_text(
         "def length(completions, **kwargs):\n    return [float(len(c)) for c in completions]\n\n\n"
         "async def known(completions, answer):\n    return [None if a is None else float(c == a)\n"
@@ -565,13 +548,13 @@ def test_reward_task_scores_as_a_trainer(ev, tmp_path):
     )
     rows = [{"prompt": "x", "answer": "ab", "done": ["ab", "c"]}, {"prompt": "y", "answer": None, "done": ["d", "e"]}]
     base = f"{tmp_path}/r.py"
-    values = graded(ev, tmp_path, rows, f"reward:{base}:length*0.5", "--reward", f"{base}:known*2")["values"]
+    values = graded(tmp_path, rows, f"reward:{base}:length*0.5", "--reward", f"{base}:known*2")["values"]
     assert values["length"]["top"] == [1.5, 1.0] and values["known"]["top"] == [0.5, None]
     assert values["score"]["top"] == [1.75, 0.5]
-    assert graded(ev, tmp_path, rows, f"reward:{base}:exact")["values"]["exact"]["top"] == [0.5, None]
+    assert graded(tmp_path, rows, f"reward:{base}:exact")["values"]["exact"]["top"] == [0.5, None]
 
 
-def test_multiple_choice_forms_of_gold(ev):
+def test_multiple_choice_forms_of_gold():
     task = ev.make_task("multiple_choice", ev.Config(task=["multiple_choice"]))
     choices = ["red", "blue"]
     two, by_letter = {"choices": choices}, {"options": {"A": "red", "B": "blue"}}
@@ -598,8 +581,8 @@ def test_multiple_choice_forms_of_gold(ev):
 
 
 @pytest.mark.parametrize("template", ["", ":template=gsm8k"])
-def test_a_question_is_the_users_turn_where_a_chat_template_is_on(ev, template):
-    model = engine(ev, TINY_LM)
+def test_a_question_is_the_users_turn_where_a_chat_template_is_on(template):
+    model = engine(TINY_LM)
     row, shot = {"question": "What is 3 + 4?", "answer": "7"}, {"question": "What is 1 + 1?", "answer": "2"}
 
     def requests(chat: str):
@@ -615,7 +598,7 @@ def test_a_question_is_the_users_turn_where_a_chat_template_is_on(ev, template):
     assert prompts == [turns] and request.ids == ids
 
 
-def test_prompts_with_a_system_prompt(ev):
+def test_prompts_with_a_system_prompt():
     assert ev.add_shots("q", [("a", "1 #### 1")], "S", chat=False) == "S\n\na 1 #### 1\n\nq"
     turns = ev.add_shots("q", [("a", "1 #### 1")], "S", chat=True)
     assert [m["role"] for m in turns] == ["system", "user", "assistant", "user"]
@@ -623,11 +606,11 @@ def test_prompts_with_a_system_prompt(ev):
     assert ev.add_shots(own, [], "S", chat=True) == own
 
 
-def test_perplexity_of_a_known_model(ev, tmp_path):
+def test_perplexity_of_a_known_model(tmp_path):
     """Uniform logits: perplexity = vocabulary, by enumeration."""
     import torch
 
-    model = engine(ev, save_random_model("llama", tmp_path))
+    model = engine(save_random_model("llama", tmp_path))
     with torch.no_grad():
         model.model.get_output_embeddings().weight.zero_()
     task = ev.make_task("perplexity", ev.Config(task=["perplexity"]))
@@ -673,38 +656,35 @@ def test_a_run_through_the_command_line(first_run):
     assert found["tasks"]["generation"]["from_cache"] in (0, 48)
 
 
-def test_a_run_keeps_the_results_of_other_settings(ev, tmp_path, capsys):
+def test_a_run_keeps_the_results_of_other_settings(tmp_path, capsys):
     data = write_lines(tmp_path / "d.jsonl", [{"prompt": "1+1=", "answer": "2", "done": "The answer is 2"}])
     flags = ("--data", data, "--completion_column", "done")
     for _ in range(2):  # the same settings replace their own
-        run_here(ev, tmp_path / "o", "--task", "math", *flags)
+        run_here(tmp_path / "o", "--task", "math", *flags)
     assert not list((tmp_path / "o").glob("*-1.*")) and "earlier results" not in capsys.readouterr().err
-    run_here(ev, tmp_path / "o", "--task", "generation", *flags)
+    run_here(tmp_path / "o", "--task", "generation", *flags)
     kept = [json.loads((tmp_path / "o" / f"{name}.json").read_text())["tasks"] for name in ("results-1", "results")]
     assert [[*tasks] for tasks in kept] == [["math"], ["generation"]]
     assert read_lines(tmp_path / "o" / "samples-1.jsonl")[0]["task"] == "math"
     assert "earlier results with other settings" in capsys.readouterr().err
 
 
-def test_cache_misses_other_weights_and_settings(ev, tmp_path):
+def test_cache_misses_other_weights_and_settings(tmp_path):
     source = tmp_path / "model"
     save_random_model("llama", source)
     data = write_lines(tmp_path / "d.jsonl", [{"prompt": "abc"}, {"prompt": "de"}])
     flags = ["--model", source, "--task", "generation", "--data", data, "--max_new_tokens", 8]
 
     def reused(*extra):
-        return run_here(ev, tmp_path / "o", *flags, *extra)["tasks"]["generation"]["from_cache"]
+        return run_here(tmp_path / "o", *flags, *extra)["tasks"]["generation"]["from_cache"]
 
     assert reused() == 0 and reused("--batch_size", 1) == 2 and reused("--stop", "zzz") == 0
     assert reused("--temperature", 1) == 0 and reused("--temperature", 1, "--seed", 1) == 0
     assert reused() == 2 and reused("--cache", "false") == 0
+    parts = ev.fingerprint(source, full=10)  # of a large file parts are hashed
+    assert parts == ev.fingerprint(source, full=10)
     save_random_model("llama", source, seed=1)
-    assert reused() == 0
-
-
-def test_of_a_large_file_parts_are_hashed(ev, tmp_path):
-    one, two = save_random_model("llama", tmp_path / "a"), save_random_model("llama", tmp_path / "b", seed=1)
-    assert ev.fingerprint(one, full=10) == ev.fingerprint(one, full=10) != ev.fingerprint(two, full=10)
+    assert reused() == 0 and ev.fingerprint(source, full=10) != parts
 
 
 @pytest.mark.long
@@ -746,12 +726,12 @@ def test_two_models_and_compare(first_run, tmp_path):
     assert again.returncode == 0 and found["verdict"] in again.stdout
 
 
-def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys):
+def test_compare_takes_common_rows_and_says_so(tmp_path, capsys):
     """The completions are no part of a row's name."""
     for side, (column, done) in zip(("one", "two"), (("a", "1"), ("b", "2")), strict=True):
         rows = [{"prompt": str(i), "answer": "1", column: done if i < 4 else "1"} for i in range(8)]
         data = write_lines(tmp_path / f"{side}.jsonl", rows if side == "one" else rows[2:])
-        run_here(ev, tmp_path / side, "--task", "math", "--data", data, "--completion_column", column)
+        run_here(tmp_path / side, "--task", "math", "--data", data, "--completion_column", column)
     flags = ["--compare", str(tmp_path / "one"), str(tmp_path / "two"), "--output_dir", str(tmp_path / "c")]
     assert ev.main(flags) == 0
     assert "2 rows are in only one of the runs" in capsys.readouterr().err
@@ -759,13 +739,13 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys):
     assert found["rows"] == 6 and found["worse"] == 2
 
 
-def test_rows_that_repeat_another_one_do_not_count_in_the_test(ev, tmp_path, capsys):
+def test_rows_that_repeat_another_one_do_not_count_in_the_test(tmp_path, capsys):
     """3 of 10 rows are better: exact p 2 / 2^3; each is there three times."""
     shown = {"a": 4, "b": 7}
     rows = [{"prompt": str(i), "answer": "1"} | {x: "1" if i < k else "2" for x, k in shown.items()} for i in range(10)]
     data = write_lines(tmp_path / "rows.jsonl", rows * 3)
     for name in shown:
-        run_here(ev, tmp_path / name, "--task", "math", "--data", data, "--completion_column", name)
+        run_here(tmp_path / name, "--task", "math", "--data", data, "--completion_column", name)
     assert "20 of 30 rows repeat another one: the intervals are too narrow" in capsys.readouterr().out
     assert not ev.main(["--compare", *(str(tmp_path / x) for x in shown), "--output_dir", str(tmp_path / "o")])
     out, err = capsys.readouterr()
@@ -775,7 +755,7 @@ def test_rows_that_repeat_another_one_do_not_count_in_the_test(ev, tmp_path, cap
     assert "tests have p < 0.05" not in out
 
 
-def test_several_tests_are_counted(ev, tmp_path, capsys):
+def test_several_tests_are_counted(tmp_path, capsys):
     """Of 3 metrics one has p 2 / 2^6 = 0.031, which is above 0.05 / 3."""
     for name, right in (("a", 0), ("b", 6)):
         rows = [{"id": i, "prompt": f"q{i}", "em": int(i < right), "acc": 1, "score": i % 2} for i in range(20)]
@@ -785,11 +765,11 @@ def test_several_tests_are_counted(ev, tmp_path, capsys):
     assert "1 of 3 tests have p < 0.05, which chance alone gives 1 in 20; 0 below 0.05 / 3" in capsys.readouterr().out
 
 
-def test_compare_names_settings_that_differ(ev, tmp_path, capsys):
+def test_compare_names_settings_that_differ(tmp_path, capsys):
     data = write_lines(tmp_path / "rows.jsonl", [{"prompt": "1", "answer": "1", "done": "1"}])
     shared = ["--task", "math", "--data", data, "--completion_column", "done"]
     for name, flags in {"a": (), "b": ("--max_new_tokens", "8"), "c": ("--bootstrap", "9")}.items():
-        run_here(ev, tmp_path / name, *shared, *flags)
+        run_here(tmp_path / name, *shared, *flags)
     older = json.loads((tmp_path / "c" / "results.json").read_text())
     del older["settings"]["stop"]  # a setting that an older version did not have
     (tmp_path / "c" / "results.json").write_text(json.dumps(older))
@@ -810,7 +790,7 @@ def trained_model(tmp_path, name: str, **settings):
     return model
 
 
-def test_rows_that_a_model_was_trained_on_are_counted_and_said(ev, tmp_path, capsys):
+def test_rows_that_a_model_was_trained_on_are_counted_and_said(tmp_path, capsys):
     asked = [{"question": text, "answer": "1"} for text in ("1 + 0 =", "2 - 1 =", "3 - 2 =", "4 - 3 =")]
     data = write_lines(tmp_path / "test.jsonl", asked)
     turns = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1+0="}]
@@ -821,18 +801,18 @@ def test_rows_that_a_model_was_trained_on_are_counted_and_said(ev, tmp_path, cap
     before = save_random_model("llama", tmp_path / "base")
     flags = ["--task", "math", "--data", data, "--max_new_tokens", "4"]
     for name, model, count in (("a", before, None), ("b", after, 2)):
-        assert run_here(ev, tmp_path / name, *flags, "--model", model)["tasks"]["math"].get("trained_rows") == count
+        assert run_here(tmp_path / name, *flags, "--model", model)["tasks"]["math"].get("trained_rows") == count
         lines = [line for line in capsys.readouterr().err.splitlines() if "was trained on rows" in line]
         assert len(lines) == bool(count) and all("math: 2 of 4 rows" in line for line in lines)
     compare = ["--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--output_dir", str(tmp_path / "c")]
     assert ev.main(compare) == 0
     assert "math: 2 of 4" in capsys.readouterr().err
     lost = trained_model(tmp_path, "lost", data=str(tmp_path / "gone.jsonl"))
-    run_here(ev, tmp_path / "d", *flags, "--model", lost)
+    run_here(tmp_path / "d", *flags, "--model", lost)
     assert "note: cannot tell whether" in capsys.readouterr().err
 
 
-def test_rows_that_a_run_held_out_are_not_those_that_it_trained_on(ev, tmp_path):
+def test_rows_that_a_run_held_out_are_not_those_that_it_trained_on(tmp_path):
     rows = [{"prompt": f"{n} + {n} =", "answer": "1"} for n in range(30)]
     data = write_lines(tmp_path / "all.jsonl", rows)
     trainer = load_script("ppo_train")
@@ -845,7 +825,7 @@ def test_rows_that_a_run_held_out_are_not_those_that_it_trained_on(ev, tmp_path)
     assert ev.count_trained(model, [(task, ev.read_rows(file))]) == {} and len(held_out) == 10
 
 
-def test_server(ev, tmp_path, monkeypatch, capsys):
+def test_server(tmp_path, monkeypatch, capsys):
     """It answers 5 and runs on past a stop string, and is busy at first."""
     calls, busy, text = [], [1], " #### 5 Question: x"
 
@@ -867,14 +847,14 @@ def test_server(ev, tmp_path, monkeypatch, capsys):
     with serving(answer) as server:
         url = f"{server}/v1"
         flags = ["--base_url", url, "--model", "m", "--data", data, "--cache", "false"]
-        found = run_here(ev, tmp_path / "o", *flags, "--task", "math")
+        found = run_here(tmp_path / "o", *flags, "--task", "math")
         assert found["tasks"]["math"]["metrics"]["strict"]["value"] == 1.0
         path, body, key = calls[0]
         assert path == "/v1/chat/completions" and key == "Bearer secret" and body["stop"][0] == "Question:"
         assert sorted(call[1]["messages"][0]["content"] for call in calls) == [*"01234"]
         shown = read_lines(tmp_path / "o" / "samples.jsonl")
         assert shown[0]["completion"] == " #### 5 " and shown[0]["finish"] == "stop" and shown[0]["tokens"] == 7
-        run_here(ev, tmp_path / "o", *flags, "--task", "math", "--chat_template", "off")
+        run_here(tmp_path / "o", *flags, "--task", "math", "--chat_template", "off")
         assert calls[-1][0] == "/v1/completions" and calls[-1][1]["prompt"].endswith("\nAnswer:")
         assert "secret" not in (tmp_path / "o" / "results.json").read_text()
         texts = write_lines(tmp_path / "t.jsonl", [{"text": "abc"}])
@@ -900,7 +880,6 @@ BAD = {  # {name: (flags, what the message holds)}
     "more k than n": ("--task code:k=10 --data {one}", "try --n 10"),
     "n alike": ("--task generation --data {one} --n 4", "try --temperature"),
     "no reward": ("--task reward --data {one}", "without a function"),
-    "no such reward": ("--task reward:x.py:f --data {one}", "no file 'x.py'"),
     "removed task": ("--task custom:x.py:f --data {one}", "removed; try --task reward:FILE.py:function"),
     "shots": ("--task generation --data {one} --fewshot 3", "expected more than --fewshot"),
     "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
@@ -916,26 +895,19 @@ BAD = {  # {name: (flags, what the message holds)}
     "vllm": ("--task generation --data {one} --engine vllm", "pip install 'vllm>=0.22,<0.31'"),
     "top_p": ("--task generation --data {one} --top_p 0", "expected more than 0"),
     "surrogate": ("--task generation --data {half}", "h.jsonl:2: column prompt: got 'bad \\ud800 char'"),
-    "surrogate text": ("--task perplexity --data {half}", "h.jsonl:1: got 'a \\udc00' with half a surr"),
     "no column": ("--task generation --data {one} --completion_column x", "got no column 'x'"),
-    "played, no class": ("--environment {examples}:Calculater", "try Calculator"),
     "played, no environment": ("--task environment", "try --environment FILE.py:Class"),
     "played, idle": ("--task math --max_turns 3", "got max_turns 3 without an environment"),
     "played, server": ("--environment {second} --base_url http://x --model x", "expected a model that takes"),
-    "played, no turns": ("--environment {second} --max_turns 0", "expected more than 0"),
     "played, plain text": ("--environment {second} --chat_template off", "try --chat_template auto"),
     "played, no room": ("--environment {second} --max_conversation_tokens 700", "512 + 256 tokens"),
     "played, positions": ("--environment {second}", "expected at most the model's 1024"),
-    "played, columns": (
-        "--environment {examples}:GuessTheNumber",
-        "jsonl:1: environment GuessTheNumber: reset does not",
-    ),
-    "played, no tools": ("--environment {second} --tool_format hermes", "for an environment without tools"),
+    "played, columns": ("--environment {examples}:GuessTheNumber", "jsonl:1: environment GuessTheNumber: reset does"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_clear(ev, tmp_path, name, capsys):
+def test_bad_input_is_clear(tmp_path, name, capsys):
     flags, expected = BAD[name]
     places = {
         "one": str(tmp_path / "one.jsonl"),
@@ -962,9 +934,9 @@ def test_bad_input_is_clear(ev, tmp_path, name, capsys):
     assert not (tmp_path / "o" / "results.json").exists()
 
 
-def test_long_prompts_are_counted_and_said(ev, tmp_path, capsys):
+def test_long_prompts_are_counted_and_said(tmp_path, capsys):
     data = write_lines(tmp_path / "d.jsonl", [{"prompt": "x" * 3000}, {"prompt": "y"}])
-    found = run_here(ev, tmp_path / "o", "--task", "generation", "--data", data, "--max_new_tokens", 8)
+    found = run_here(tmp_path / "o", "--task", "generation", "--data", data, "--max_new_tokens", 8)
     assert found["tasks"]["generation"]["prompts_cut"] == 1
     out = capsys.readouterr()
     assert "1 of 2 prompts exceed the context" in out.err and "1 of 2 prompts were cut" in out.out
@@ -983,7 +955,7 @@ def test_a_reward_that_raises_is_named(tmp_path):
     [([0], [1, 2, 3], "2 rows serve as worked examples"), ([2, 3], [0, 1, 3, 4], "1 rows serve as worked examples")],
     ids=["of the data", "of another file"],
 )
-def test_worked_examples_are_not_evaluated(ev, tmp_path, capsys, shots_at, kept_at, said):
+def test_worked_examples_are_not_evaluated(tmp_path, capsys, shots_at, kept_at, said):
     rows = [{"question": f"{n}+1?", "answer": str(n + 1)} for n in range(4)]
     rows.append({"id": 7, **rows[0]})  # asks the same as the first
     data = write_lines(tmp_path / "rows.jsonl", rows)

@@ -35,16 +35,6 @@ def with_free(monkeypatch, script, mib: float) -> None:
     monkeypatch.setattr(script, "main_memory", lambda: {"free": mib * MIB, "total": 64 * GIB})
 
 
-def planned(script, capsys, *flags) -> tuple[dict, str]:
-    """(what --dry_run prints, what it says)."""
-    assert script.main(["--dry_run", "--device=cpu", *FEW, f"--model={TINY_LM}", *flags]) == 0
-    out, err = capsys.readouterr()
-    return json.loads(out), err
-
-
-# ------------------------------------------------------------------------------------------------ sizes
-
-
 def test_rungs_go_down_by_a_quarter_and_a_third():
     assert fit.ladder(8192, 700) == [8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 700]
     assert fit.ladder(100, 100) == fit.ladder(100, 300)[:1] == [100]
@@ -57,7 +47,10 @@ def test_rungs_go_down_by_a_quarter_and_a_third():
 def test_sizes_follow_free_memory_and_a_users_own_is_kept(free, value, lowered, warned, capsys, monkeypatch):
     ppo = load_script("ppo_train")
     with_free(monkeypatch, ppo, free)
-    shown, said = planned(ppo, capsys, *[f"--micro_batch_tokens={value}"] * bool(value))
+    given = [f"--model={TINY_LM}", *[f"--micro_batch_tokens={value}"] * bool(value)]
+    assert ppo.main(["--dry_run", "--device=cpu", *FEW, *given]) == 0
+    out, said = capsys.readouterr()
+    shown = json.loads(out)
     tokens = shown["settings"].get("micro_batch_tokens", 8192)
     assert (tokens < 8192) is lowered and f"micro-batches of {tokens:,} tokens" in said
     peaks = [size for name, size in shown["memory_estimate"].items() if name.startswith("peak")]
@@ -110,9 +103,6 @@ def test_sampling_counts_logits_and_probabilities():
     assert sampling_bytes(shape, PassShape(1024, 12), 8) == by_hand and sampling.DRAWN_AT_ONCE == DRAWN
 
 
-# ------------------------------------------------------------------------------------------------ refusals
-
-
 @pytest.mark.parametrize("name", TRAINERS)
 def test_a_run_that_cannot_fit_is_refused_before_loading(name, tmp_path, capsys, monkeypatch):
     script, out = load_script(name), tmp_path / "run"
@@ -143,8 +133,6 @@ def test_what_would_fit_is_named_with_its_need_and_fits():
     config.resume = True  # adapters are another run
     assert not list(ppo.lighter_that_fit(config, sizes, 4 * GIB))
 
-
-# ------------------------------------------------------------------------------------------------ out of memory
 
 ERRORS = {
     "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),

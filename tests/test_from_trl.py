@@ -364,8 +364,6 @@ def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
     assert json.loads(done.stdout.splitlines()[-1]) == pytest.approx([1.2, 0.2, 1.1]), done.stderr
 
 
-# ------------------------------------------------------------------------------------------------ extracts
-
 FILE = '''"""What it is."""
 from __future__ import annotations
 

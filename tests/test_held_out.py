@@ -55,24 +55,13 @@ def test_the_accuracy_comes_with_its_interval():
     assert figures == pytest.approx(expected, abs=5e-5)
 
 
-# ------------------------------------------------------------------------------------------------ prompts that train
-
-
 def user(text: str) -> list[dict]:
     return [{"role": "user", "content": text}]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "alike"),
-    [
-        ("What is 3 + 4?", user("what IS 3+4?"), True),
-        ("What is 3 + 4?", [{"role": "system", "content": "Be brief."}, *user("What is\u00a03 + \uff14?")], True),
-        ("What is 3 + 4?", "What is 3 + 41?", False),
-        ([*user("1"), {"role": "assistant", "content": "2"}], user("12"), False),
-    ],
-)
-def test_prompts_are_alike_by_what_they_ask(one, other, alike):
-    assert (asked_words(one) == asked_words(other)) == alike
+def test_turns_are_told_from_one_text():
+    """Case, blanks, forms of Unicode and system prompts are left out: see test_data_loader.py, of --split."""
+    assert asked_words([*user("1"), {"role": "assistant", "content": "2"}]) != asked_words(user("12"))
 
 
 TRAINED = [user(f"{n}+1=") for n in range(20)]
@@ -221,7 +210,6 @@ def test_held_out_rows_replace_those_of_the_embedded_task(capsys):
     [
         ({"eval/trained_rows": 5}, {}, "5 of 60 evaluation prompts also occur in training; the accuracy is inflated"),
         ({}, {"data": "x.jsonl", "eval_data": "x.jsonl"}, "the training file is the evaluation file too"),
-        ({}, {"data": "x.jsonl", "eval_data": "y.jsonl"}, None),
     ],
 )
 def test_diagnose_says_that_held_out_prompts_train(trained, settings, saw, tmp_path, capsys):
@@ -231,5 +219,5 @@ def test_diagnose_says_that_held_out_prompts_train(trained, settings, saw, tmp_p
     (tmp_path / "config.json").write_text(json.dumps({"ppo_epochs": 1, "group_size": 8} | settings))
     load_script("diagnose").main([str(tmp_path), "--json"])
     [run] = json.loads(capsys.readouterr().out)["runs"]
-    found = [(cause["cause"], cause["evidence"][0]["text"]) for cause in run["causes"]][:1]
-    assert (bool(saw) and found[0][0] == "other_eval_task" and saw in found[0][1]) or not (saw or found)
+    cause = run["causes"][0]
+    assert cause["cause"] == "other_eval_task" and saw in cause["evidence"][0]["text"]

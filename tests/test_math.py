@@ -71,7 +71,6 @@ def test_form(kind):
     assert not wrong, listing(wrong)
 
 
-# ------------------------------------------------------------------------------------------------ the worker's start
 HARD = ("\\boxed{|x|+1}", "1+|x|")  # only the worker can tell
 
 
@@ -213,16 +212,11 @@ def test_gsm8k(split):
 
 TASKS = [  # (gold, prompt, answers that pay, answers that do not)
     ("105", "34+71=", ["105"], ["34+71", "71+34"]),
-    ("24", "48/2=", [], ["48/2"]),
     ("24", "Half of 48?", ["48/2"], []),
-    ("1024", "Compute 2^{10}.", [], ["2^{10}"]),
     ("5050", "", [], [r"\sum_{k=1}^{100} k"]),
     ("1/3", "", [], [r"\int_0^1 x^2 dx"]),
     ("1/3", "Which is less, 1/3 or 1/2?", ["1/3"], []),
-    ("1/3", r"Reduce \frac{2}{6}.", [], [r"\frac{2}{6}"]),
-    ("x+1", "Simplify x+1.", ["x+1"], []),
     ("5x", "Simplify $2x + 3x$.", ["5x"], ["2x+3x", "3x+2x", "(2x + 3x)", "y = 2x+3x"]),
-    ("x^2+16x+64", "Expand $(x + 8)^{2}$.", [], ["(x+8)^2"]),
     ("(x+8)^2", "Expand $(x + 8)^{2}$.", ["x^2+16x+64"], []),
     ("(x+8)^2", "Factor $x^{2} + 16x + 64$.", [], ["x^2+16x+64"]),
     (r"5\sqrt{2}", r"Simplify $\sqrt{50}$.", [], [r"\sqrt{50}"]),
@@ -230,29 +224,22 @@ TASKS = [  # (gold, prompt, answers that pay, answers that do not)
     (r"\frac{\sqrt2}{2}", r"Rationalize $\frac{1}{\sqrt{2}}$.", [], [r"\frac{1}{\sqrt{2}}"]),
     ("5-3x", "What of y=5-3x is the right side?", ["-3x+5"], []),  # the gold's terms
     (r"\frac12", "Which is greater, 1/2 or 1/3?", ["1/2"], []),  # the gold, written otherwise
-    (r"\sqrt2/2", r"cos is \frac{\sqrt{2}}{2}, what is sin?", [r"\frac{\sqrt{2}}{2}"], []),
     ("5", "It moves at 5 m/s.", ["5 m/s"], []),
     (r"\sqrt{8}", r"Simplify \sqrt{8}.", [r"2\sqrt{2}"], []),
     (r"2 \cdot 3 \cdot 5", "What is the prime factorization of 30?", [], ["30"]),
-    ("2^{10}", "How many subsets has a set of 10?", ["1024"], []),
     ("2^5", "A class of 32 pupils votes yes or no on 5 questions. How many ballots differ?", ["32"], []),
     ("2^5", "Write 32 as a power of 2.", [], ["32"]),
-    ("10^3", "What power of ten is 1000?", [], ["1000"]),
-    ("3*10^5", "Light covers 300000 km in a second. How many km is that?", ["300000"], []),
     ("x = 3", "Solve 2x=6.", [], ["2x = 6"]),
-    ("x = 3", "Twice a number is 6.", ["2x = 6"], []),
     ("x = 3", "Is x = 3?", ["x = 3"], []),
     ("x < 1", "Solve $-x > -1$ for x.", [], ["-x > -1"]),
     ("x < 1", "", ["-x > -1"], []),
     (r"\pi/6", r"Convert $30^\circ$ to radians.", [], ["30°"]),
     (r"\pi/6", "Find the angle of which the sine is 1/2.", ["30°"], []),
-    ("30°", r"Convert $\pi/6$ to degrees.", [], [r"\pi/6"]),
     ("50%", "Write 0.5 as a percentage.", [], ["0.5"]),
     ("50%", "Of 10.50 dollars she spends half. What share is left?", ["0.5"], []),
     ("50", "Is it 50% or 60%?", ["50%"], []),
     ("2:3", "Simplify the ratio 4:6.", [], ["4:6"]),
     ("90 minutes", "Convert 1 h 30 min to minutes.", [], ["1 h 30 min"]),
-    ("90 min", "What are 1 hour and 30 minutes in minutes?", [], ["1 hour and 30 minutes", "1 hour, 30 minutes"]),
     ("90 minutes", "It left at 7:00 and arrived at 8:30. How long did it take?", ["1 h 30 min"], []),
     ("66 inches", "Convert 5'6\" to inches.", [], ["5'6\""]),
     ("y = 2.0", "Where is y = 2x + 1 equal to 5?", ["y = 2"], []),
@@ -309,13 +296,6 @@ def test_random_expressions_equal_their_other_forms_and_no_others():
     assert forms > 25 and not wrong, wrong
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["so \\boxed{-4i}", "-4i"], {"score": 1.0, "answer": "-4i"}),
-        (["-4i", "4i"], {"score": 0.0, "answer": "-4i"}),
-        (["--", "-x^2", "-x^2"], {"score": 1.0, "answer": "-x^2"}),
-    ],
-)
-def test_answers_of_the_command_line_may_begin_with_a_minus(arguments, expected, capsys):
-    assert main(arguments) == 0 and json.loads(capsys.readouterr().out) == expected
+def test_answers_of_the_command_line_may_begin_with_a_minus(capsys):
+    for arguments, score, answer in ((["-4i", "4i"], 0.0, "-4i"), (["--", "-x^2", "-x^2"], 1.0, "-x^2")):
+        assert main(arguments) == 0 and json.loads(capsys.readouterr().out) == {"score": score, "answer": answer}

@@ -82,26 +82,16 @@ def relative(a, b) -> float:
     return ((a - b).norm() / b.norm()).item()
 
 
-def logprobs_of(ppo, config, model, piece):
-    with torch.no_grad():
-        return ppo.token_logprobs(config, model, ppo.predicting_states(model, piece), piece)
-
-
-def values_of(ppo, models, piece):
-    with torch.no_grad():
-        return ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, piece))
-
-
-# ------------------------------------------------------------------------------------------------ padding, positions
-
-
 @pytest.mark.parametrize("family", ["tiny_lm", *FAMILIES])
 def test_token_logprobs_equal_those_of_the_model_on_each_row_alone(ppo, setup, family):
     """Oracle: Hugging Face's logits of the unpadded row, shifted by one, over the temperature."""
     config, models = setup(family, temperature=0.7, kl_coef=0.0)
     samples = made_up_samples(ppo, models.tokenizer)
     batch = ppo.collate(samples, models.pad_id, CPU)
-    logprobs, entropy = logprobs_of(ppo, config, models.policy, batch)
+    with torch.no_grad():
+        logprobs, entropy = ppo.token_logprobs(
+            config, models.policy, ppo.predicting_states(models.policy, batch), batch
+        )
     for i, sample in enumerate(samples):
         ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]])
         with torch.no_grad():
@@ -121,7 +111,9 @@ def test_a_value_depends_on_the_text_before_its_token_only(ppo, setup):
     changed = {**piece, "input_ids": piece["input_ids"].clone()}
     t = piece["input_ids"].shape[1] - 6
     changed["input_ids"][0, t] = (changed["input_ids"][0, t] + 1) % 262
-    a, b = (values_of(ppo, models, x) for x in (piece, changed))
+    with torch.no_grad():
+        states = [ppo.predicting_states(models.critic.backbone, x) for x in (piece, changed)]
+        a, b = (ppo.token_values(models.critic, x) for x in states)
     torch.testing.assert_close(a[:, : t + 1], b[:, : t + 1], rtol=0, atol=1e-6)
     assert (a[:, t + 1] - b[:, t + 1]).abs() > 1e-4
 
@@ -138,9 +130,6 @@ def test_a_pad_token_that_is_the_end_token_changes_nothing(ppo, setup):
     assert plain["response_mask"].sum() == sum(LENGTHS)
     for name in set(plain) - {"input_ids"}:
         assert torch.equal(plain[name], same[name]), name
-
-
-# ------------------------------------------------------------------------------------------------ micro-batches, chunks
 
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
@@ -184,17 +173,6 @@ def test_tied_embeddings_add_their_gradient_to_that_of_the_head(ppo, setup, whol
     assert not summed.is_sparse and relative(summed, gradient(False)) < 1e-6
 
 
-def test_micro_batches_hold_every_row_once_within_the_budget(ppo, setup):
-    _, models = setup(kl_coef=0.0)
-    batch = ppo.collate(made_up_samples(ppo, models.tokenizer), models.pad_id, CPU)
-    groups = ppo.micro_batches(batch, [5, 1, 3, 0], 50)
-    assert sorted(int(row) for group in groups for row in group) == [0, 1, 3, 5]
-    for group in groups:
-        piece, columns = ppo.trimmed(batch, group)
-        assert len(group) == 1 or piece["input_ids"].numel() <= 50
-        assert torch.equal(piece["input_ids"], batch["input_ids"][group, columns])
-
-
 @pytest.mark.parametrize("family", ["tiny_lm", "falcon"])
 def test_checkpointed_gradients_equal_plain_ones(ppo, setup, family):
     """A layer of Falcon takes its probability of dropout from the config."""
@@ -210,9 +188,6 @@ def test_checkpointed_gradients_equal_plain_ones(ppo, setup, family):
     got, _ = gradients(ppo, config, models, batch)
     assert len(calls) == 2, "the layer runs again in the backward pass"
     assert max(relative(a, b) for a, b in zip(got, plain, strict=True)) < 1e-6
-
-
-# ------------------------------------------------------------------------------------------------ what is trained on
 
 
 @pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "gpt_neox"])
@@ -256,9 +231,6 @@ def test_the_kl_of_an_update_is_that_of_the_completions_that_train(ppo, setup):
     got = ppo.accumulate_gradients(config, models, batch, np.arange(len(samples)), SCALER).values
     assert got["kl/ref"].item() == pytest.approx(total / tokens, rel=1e-4)
     assert got["kl/ref_completion"].item() == pytest.approx(total / len(sums), rel=1e-4)
-
-
-# ------------------------------------------------------------------------------------------------ sampling
 
 
 def sample(ppo, config, models, rows, noise):
@@ -312,9 +284,6 @@ def test_weights_that_are_not_finite_end_the_run(ppo, setup):
     for noise in (None, uniform(config, len(rows))):
         with pytest.raises(ppo.DivergedError, match="not finite while sampling"):
             sample(ppo, config, models, rows, noise)
-
-
-# ------------------------------------------------------------------------------------------------ critic, reference
 
 
 def parameters(network):
@@ -375,9 +344,6 @@ def test_the_reference_of_lora_is_the_base_model(ppo, setup):
     assert trained and all("lora_" in name for name in trained)
 
 
-# ------------------------------------------------------------------------------------------------ update
-
-
 def test_updates_are_counted_and_target_kl_ends_them(ppo, setup):
     config, models = setup(ppo_epochs=3, minibatches=2, warmup_steps=4, lr=1e-4)
     metrics = one_update(ppo, config, models, step=1)
@@ -432,9 +398,6 @@ def test_lower_precision_runs_on_fp32_weights_near_the_fp32_numbers(ppo, setup, 
     assert not all(torch.equal(p, before[name]) for name, p in models.policy.named_parameters())
     outputs = sample(ppo, config, models, chat_rows(ppo, models.tokenizer), uniform(config, 6))
     assert all(np.isfinite(logprobs).all() for _, logprobs in outputs)
-
-
-# ------------------------------------------------------------------------------------------------ data order
 
 
 def test_prompts_are_one_stream_of_reshuffled_passes(ppo):

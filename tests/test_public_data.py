@@ -24,19 +24,15 @@ if __name__ == "__main__":
     print(twice(int(input())))
 """
 
+loader, sandbox = load_script("data_loader"), load_script("sandbox")
+
 
 def cases(condition) -> list:
     """The data sets for which a condition holds, as parameters of a test."""
     return [pytest.param(case, id=case["name"]) for case in SETS if condition(case)]
 
 
-@pytest.fixture(scope="module")
-def loader():
-    """scripts/data_loader.py as a module."""
-    return load_script("data_loader")
-
-
-def loaded(loader, case: dict, folder):
+def loaded(case: dict, folder):
     """What load_rows gives for a file with the rows of a data set."""
     path = folder / case.get("file", "rows.jsonl")
     rows = case["rows"]
@@ -58,8 +54,8 @@ def right_choice(row: dict) -> str:
 
 
 @pytest.mark.parametrize("case", cases(lambda case: "refusal" not in case))
-def test_the_whole_question_and_the_answer_are_read(case, loader, tmp_path, capsys):
-    result = loaded(loader, case, tmp_path)
+def test_the_whole_question_and_the_answer_are_read(case, tmp_path, capsys):
+    result = loaded(case, tmp_path)
     assert result.kind == case["kind"]
     assert "warning" not in capsys.readouterr().err
     raw = case["rows"] if isinstance(case["rows"], list) else [case["rows"]]
@@ -72,25 +68,26 @@ def test_the_whole_question_and_the_answer_are_read(case, loader, tmp_path, caps
 
 
 @pytest.mark.parametrize("case", cases(lambda case: "refusal" in case))
-def test_a_refusal_names_the_reason(case, loader, tmp_path):
+def test_a_refusal_names_the_reason(case, tmp_path):
     with pytest.raises(loader.UserError, match=case["refusal"]):
-        loaded(loader, case, tmp_path)
+        loaded(case, tmp_path)
 
 
 @pytest.mark.parametrize("case", cases(lambda case: case["name"] in SHUFFLED))
-def test_the_right_choice_has_no_fixed_letter(case, loader, tmp_path):
-    answers = [row["answer"] for row in loaded(loader, case, tmp_path).rows]
+def test_the_right_choice_has_no_fixed_letter(case, tmp_path):
+    answers = [row["answer"] for row in loaded(case, tmp_path).rows]
     assert len({*answers}) > 1, answers
 
 
 @pytest.mark.parametrize("case", cases(lambda case: case.get("kind") == "code" or "tests" in case.get("fields", ())))
-def test_right_programs_pass_and_wrong_ones_do_not(case, loader, tmp_path):
-    run_code = load_script("sandbox").run_code
-    rows = [row for row in loaded(loader, case, tmp_path).rows if "tests" in row]
+def test_right_programs_pass_and_wrong_ones_do_not(case, tmp_path):
+    rows = [row for row in loaded(case, tmp_path).rows if "tests" in row]
     assert rows
     for row in rows:
         settings = {name: row[name] for name in ("entry_point", "setup") if name in row}
-        right, wrong = (run_code(code, row["tests"], **settings) for code in (RIGHT, RIGHT.replace("2 *", "3 *")))
+        right, wrong = (
+            sandbox.run_code(code, row["tests"], **settings) for code in (RIGHT, RIGHT.replace("2 *", "3 *"))
+        )
         assert right.status == "ok" and right.passed == right.total > 0, right.detail
         assert wrong.status == "failed" and wrong.passed == 0, wrong.detail
 

@@ -46,7 +46,6 @@ ALL = (*NAMES, "multi_turn")
 PATHS = {name: ROOT / "templates" / f"{name}.py" for name in ALL}
 PAGES = {name: load_module(PATHS[name], f"template_{name}") for name in ALL}
 ppo, grpo, distillation, multi_turn = PAGES.values()
-script = load_script("ppo_train")
 new_trainer = load_script("new_trainer")
 REWARD = """def reward(prompt, completion, answer) -> float:
     return float(answer in completion)
@@ -63,9 +62,6 @@ def broken(prompt, completion, answer): return 1 / 0
 def vast(prompt, completion): return 1e39
 def short(completions, **columns): return [0.0]
 """
-
-
-# ------------------------------------------------------------------------------------------------ the scripts' numbers
 
 
 def body(module, name: str) -> str:
@@ -172,17 +168,6 @@ def test_a_reward_that_sometimes_does_not_apply(name, folder, train):
     assert None in scores and any(scores)
 
 
-CLIPS = {"clip_eps_low": 0.1, "clip_eps_high": 0.15, "max_new_tokens": 16}
-KL = {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "k3_ratio"}
-OF_THE_SCRIPT = {  # ppo_train.py's settings for grpo.py, and for what a change makes of it
-    "": {"algorithm": "grpo"},
-    "dr_grpo": {"algorithm": "dr_grpo"},
-    "gspo": {"algorithm": "gspo"},
-    "kl gspo": {"algorithm": "gspo", **KL},
-    "kl rloo token_mean": {"algorithm": "rloo", "aggregation": "token_mean", **KL},
-}
-
-
 def changed(kind: str, names: str, folder):
     """A page with changes, as a module."""
     source = new_trainer.page_text(kind)
@@ -190,30 +175,6 @@ def changed(kind: str, names: str, folder):
         source = new_trainer.with_change(source, kind, name)
     (folder / "mine.py").write_text(source)
     return load_module(folder / "mine.py", f"{kind}_{'_'.join(names.split())}")
-
-
-@pytest.mark.parametrize("change", OF_THE_SCRIPT)
-def test_an_update_of_grpo_is_that_of_the_scripts_algorithm(change, models, batch, tmp_path):
-    """Selfcheck compares the pages themselves, and each change, with definitions of its own."""
-    mine = changed("grpo", change, tmp_path)
-    theirs = script.Config(**{"kl_coef": 0.0} | OF_THE_SCRIPT[change], **CLIPS, group_size=2, precision="fp32")
-    groups = torch.tensor([0, 0, 1, 1])
-    advantages = script.ADVANTAGES[theirs.advantage](scores=batch["scores"], groups=groups, config=theirs)
-    torch.testing.assert_close(mine.group_advantages(batch["scores"], 2), advantages, rtol=1e-8, atol=1e-9)
-    batch["advantages"] = advantages[:, None] * batch["response_mask"]
-    m, per_token = models, {name: x for name, x in batch.items() if x.dim() == 2}
-    held = script.Models(m.policy, None, m.reference, m.tokenizer, m.eos_ids, m.pad_id, torch.device("cpu"))
-    scaler = torch.amp.GradScaler(enabled=False)
-    sums = script.accumulate_gradients(theirs, held, per_token, range(4), scaler).values
-    expected = torch.cat([p.grad.flatten() for p in m.policy.parameters()])
-    m.policy.zero_grad(set_to_none=True)
-    own = {"kl_coef": 0.3} if "kl" in change else {}
-    settings = mine.Config(model="", data="", reward="", micro_batch=2, group_size=2, **CLIPS, **own)
-    measured = mine.accumulate_gradients(settings, models, batch, torch.arange(4))
-    got = torch.cat([p.grad.flatten() for p in m.policy.parameters()])
-    assert (got - expected).norm() <= 1e-9 * expected.norm() and expected.abs().max() > 1e-3
-    names = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
-    torch.testing.assert_close(measured[:4], torch.stack([sums[name] for name in names]), rtol=1e-8, atol=1e-9)
 
 
 def test_the_forward_kl_is_trained_and_the_reverse_one_evaluated(tmp_path):
@@ -386,9 +347,6 @@ def test_a_distillation_without_reward_has_none_to_stop_at(folder, tmp_path):
     paths = {"data": str(folder / "train.jsonl"), "out": str(folder / "out"), "teacher": str(TINY_LM)}
     mine.train(mine.Config(model=str(TINY_LM), **paths, **sizes))
     assert [row["step"] for row in read_lines(folder / "out" / "metrics.jsonl")] == [1, 2]
-
-
-# ------------------------------------------------------------------------------------------------ the command lines
 
 
 @pytest.fixture
@@ -619,9 +577,6 @@ def test_a_signal_or_minutes_end_a_run_with_everything_saved(name, number, folde
     rows = read_lines(folder / "out" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [0, 1, 2] and "eval/accuracy" in rows[-1]
     AutoModelForCausalLM.from_pretrained(folder / "out")
-
-
-# ------------------------------------------------------------------------------------------------ what to change where
 
 
 CHANGES = [(name, change, known["edits"]) for name in ALL for change, known in new_trainer.changes_of(name).items()]

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,9 +19,6 @@ from parts.foundation.bundle import has_embedded_prompts
 
 ppo, distillation, grpo, verl = map(load_script, ("ppo_train", "on_policy_distillation", "grpo_train", "verl_train"))
 CPU = torch.device("cpu")
-
-
-# ------------------------------------------------------------------------------------------------ rows that count
 
 
 def anchored_loss(logprobs, old_logprobs, advantages, **_):
@@ -44,9 +42,6 @@ def test_a_new_loss_says_whether_rows_of_advantage_zero_train(monkeypatch, decla
         ppo.check_loss(config)
 
 
-# ------------------------------------------------------------------------------------------------ AdamW
-
-
 def test_adamw_moves_small_gradients_as_far_as_torch_does():
     """Gradients of 1e-7, as large models have them: with an epsilon of 1e-5 the step would be 1 % as long."""
     weight = torch.nn.Linear(3, 2, bias=False)
@@ -61,14 +56,6 @@ def test_adamw_moves_small_gradients_as_far_as_torch_does():
                 p.grad = torch.full_like(p, size)
                 step.step()
         torch.testing.assert_close(weight.weight, expected, rtol=0, atol=1e-7)
-
-
-def test_trl_has_the_same_epsilon_and_beta(tmp_path):
-    args = grpo.trl_config(grpo.fill_in(grpo.Config(use_cpu=True, output_dir=str(tmp_path)), 4e5), 1)
-    assert (args.adam_epsilon, args.adam_beta2) == (1e-8, 0.999) == (ppo.Config().adam_eps, ppo.Config().adam_beta2)
-
-
-# ------------------------------------------------------------------------------------------------ learning rates
 
 
 def test_learning_rates_by_role_and_size():
@@ -87,9 +74,6 @@ def test_every_trainer_takes_the_rule():
     assert ppo.learning_rates(ppo.Config(lr=3e-5, lora_rank=4), 1e9) == (3e-5, 1e-5)
     assert distillation.student_learning_rate(distillation.Config(lora_rank=4), 1e9) == 1e-4
     assert [grpo.fill_in(grpo.Config(lora_rank=r), n).learning_rate for r, n in ((4, 1e9), (0, 4e5))] == [1e-5, 5e-4]
-
-
-# ------------------------------------------------------------------------------------------------ precision, device
 
 
 def test_auto_precision_is_bf16_where_the_gpu_has_it(monkeypatch):
@@ -156,9 +140,6 @@ def test_a_step_and_its_draws_without_float64(monkeypatch, tmp_path):
     assert (narrow != wide).sum() <= 1 and edge.tolist() == [1]
 
 
-# ------------------------------------------------------------------------------------------------ files
-
-
 @pytest.fixture
 def umask():
     """Set the umask of this process, until the test ends."""
@@ -203,9 +184,6 @@ def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask
             assert (folder / name).read_bytes() == (expected / name).read_bytes(), (folder, name)
 
 
-# ------------------------------------------------------------------------------------------------ selfcheck
-
-
 def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
     """With recomputation only its layers are in train mode; a Dropout-like module stays in eval mode."""
     trainer, seen = load_script("selfcheck").ScriptsTrainer(ppo), set()
@@ -246,22 +224,14 @@ def test_a_part_of_the_embedded_prompts_has_the_embedded_rewards(row, is_embedde
     assert has_embedded_prompts(str(tmp_path / "some.jsonl")) is is_embedded
 
 
-# ------------------------------------------------------------------------------------------------ disks
+WITHOUT_WORDS = RuntimeError()
+WITHOUT_WORDS.__cause__ = OSError(28, "No space left on device")
+BY_SAFETENSORS = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+FULL = [lambda *_: torch.save({"x": torch.zeros(10_000)}, "/dev/full")]
+FULL += [Mock(side_effect=error) for error in (BY_SAFETENSORS, WITHOUT_WORDS)]
 
 
-def fill_by_torch(*_):
-    torch.save({"x": torch.zeros(10_000)}, "/dev/full")
-
-
-def fill_by_safetensors(*_):
-    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")  # its words
-
-
-def fill_without_words(*_):
-    raise RuntimeError from OSError(28, "No space left on device")
-
-
-@pytest.mark.parametrize("fill", [fill_by_torch, fill_by_safetensors, fill_without_words])
+@pytest.mark.parametrize("fill", FULL, ids=["by torch", "by safetensors", "without words"])
 def test_a_full_disk_is_named(fill, tmp_path, capsys):
     (tmp_path / "step-1").mkdir()
     (tmp_path / "step-1" / "state.json").write_text("{}")
@@ -274,9 +244,7 @@ def test_a_full_disk_is_named(fill, tmp_path, capsys):
 
 
 def test_other_errors_are_not_taken_for_a_full_disk(tmp_path):
-    def fail(*_):
-        raise RuntimeError("shapes differ")
-
+    fail = Mock(side_effect=RuntimeError("shapes differ"))
     with pytest.raises(RuntimeError, match="shapes differ"):
         ppo.exit_code(fail)
     with pytest.raises(ppo.UserError, match=r"got RuntimeError while saving .*shapes differ"):

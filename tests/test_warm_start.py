@@ -47,9 +47,6 @@ def user(text: str) -> list[dict]:
     return [{"role": "user", "content": text}]
 
 
-# ------------------------------------------------------------------------------------------------ pass rates
-
-
 @pytest.mark.parametrize(("n", "c", "group"), [(6, 1, 4), (6, 6, 3), (7, 3, 3)])
 def test_signal_is_the_share_of_groups_with_both(n, c, group):
     answers = [i < c for i in range(n)]
@@ -77,17 +74,11 @@ def test_what_fits_and_every_rate_is_in_one_bin(counts, fits):
     assert what_fits(0.1, 0.5, 1, 0.1, 0.9) == what_fits(0.9, 0.5, 1, 0.1, 0.9) == "RL now"
 
 
-# ------------------------------------------------------------------------------------------------ leaks
-
-
 def test_a_leak_ends_the_command(tmp_path, capsys):
     data = write_lines(tmp_path / "train.jsonl", [*ROWS, read_lines(FEW_EVAL)[0]])
     assert warm.main(["--self", f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
     assert "1 of 25 prompts that are held out too" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-# ------------------------------------------------------------------------------------------------ solutions
 
 
 MODELS = SimpleNamespace(tokenizer=TOKENIZER, eos_ids=[END])
@@ -248,9 +239,6 @@ def test_a_mixture_of_experts_learns_its_solutions_alone_and_keeps_its_settings(
         assert after == before
 
 
-# ------------------------------------------------------------------------------------------------ measure
-
-
 def test_measure_counts_passes_ends_format_and_entropy():
     def held_out(row: int, passed: bool, finished: bool, shape: float, logprob: float) -> dict:
         rewards = {"correct": float(passed), "format_reward": shape}
@@ -275,9 +263,6 @@ def test_the_end_does_not_send_back_to_a_warm_start(tmp_path, capsys):
     assert figures["fits"] == "warm start" and warm.conclude(shop, [figures]) == 0
     said = capsys.readouterr().out
     assert "few groups have both right and wrong answers" in said and "show the model solutions" not in said
-
-
-# ------------------------------------------------------------------------------------------------ runs
 
 
 @pytest.fixture(scope="module")
@@ -472,9 +457,6 @@ def test_solutions_that_cannot_train_are_told_early(completion, message, tmp_pat
 def test_settings_that_contradict_are_refused(settings, message):
     with pytest.raises(UserError, match=message):
         check_warm_start(Config(**settings))
-
-
-# ------------------------------------------------------------------------------------------ the preflight of a model
 
 
 @pytest.mark.parametrize(("value", "fits", "code"), [("0", "warm start", 1), ("len(c) % 2", "RL now", 0)])

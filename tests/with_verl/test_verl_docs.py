@@ -14,6 +14,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import itertools
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -195,17 +196,11 @@ def spans(text: str) -> list[str]:
 
 def resolves(name: str) -> bool:
     """Whether a dotted name of verl can be imported."""
-    parts = name.split(".")
-    for cut in range(len(parts), 0, -1):
-        with_spec = ".".join(parts[:cut])
-        try:
-            found = importlib.import_module(with_spec)
-        except ImportError:
-            continue
-        for attribute in parts[cut:]:
-            found = getattr(found, attribute, None)
-        return found is not None
-    return False
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 SEGMENTS = {*re.findall(r"^ *([a-z_]\w*):", OmegaConf.to_yaml(defaults()), re.MULTILINE)}
@@ -304,12 +299,7 @@ def page_problems(text: str) -> list[str]:
     return [*problems, *path_problems(text), *old_problems(text), *default_problems(text)]
 
 
-def by_name(path) -> str:
-    """A readable test id."""
-    return path.name
-
-
-@pytest.mark.parametrize("path", PAGES, ids=by_name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_everything_a_page_names_is_in_the_installed_verl(path):
     assert page_problems(path.read_text(encoding="utf-8")) == []
 
@@ -317,7 +307,7 @@ def test_everything_a_page_names_is_in_the_installed_verl(path):
 MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"  # without one its dataclass takes nothing
 
 
-@pytest.mark.parametrize("path", PAGES, ids=by_name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_overrides_of_a_page_compose_and_have_values_that_verl_takes(path):
     groups = {"dp": [], "megatron": []}
     for body in fences(path.read_text(encoding="utf-8"), "shell"):
@@ -352,28 +342,6 @@ def test_python_blocks_run(path, number, code):
 
 
 # ------------------------------------------------------------------------------------------------ the checker itself
-
-PLANTED = {  # one for each check
-    "`actor_rollout_ref.actor.{clip_ratio_low,clip_ratio_up}`": "no key",
-    "| setting | key |\n|---|---|\n| clip | `actor_rollout_ref.actor.clip_ratio_up=0.1` |\n": "no key",
-    "```shell\npython -m verl.trainer.main_ppo \\\n  data.seed=1 data.no_such_key=2\n```": "no key",
-    "| old | in 0.9.1 | today |\n|---|---|---|\n| `data.no_such_key` | ignored | – |\n": "is said to be",
-    "`+actor_rollout_ref.actor.clip_ratio_low=0.1`": "without +",
-    "`+algorithm.gdpo_rewards=[a]`": "nothing in verl reads",
-    "`rollout.name=vllm`": "write it in full",
-    "set data.max_prompt_length to 5": "outside code",
-    "```shell\nmodel_engine=megatron\nactor_rollout_ref.actor.megatron.{seed,tp}=2\n```": "no key",
-    "`verl/workers/fsdp_workers.py`": "does not exist",
-    "`verl.trainer.ppo.core_algos.no_such`": "cannot import",
-    "| key | default |\n|---|---|\n| `data.shuffle`, `data.seed` | True, 42 |\n": "is null, not 42",
-}
-
-
-def test_planted_mistakes_are_found():
-    for mistake, words in PLANTED.items():
-        problems = page_problems(f"# verl: x\n\nRead this now.\n\n{mistake}\n")
-        assert any(words in problem for problem in problems), (mistake, problems)
-
 
 # ------------------------------------------------------------------------------------ claims: install, presets
 

@@ -53,19 +53,13 @@ def moved(first):
     models.policy.load_state_dict(saved)
 
 
-def test_greedy_completions_are_the_policys_own_and_building_the_engine_moved_no_generator(first, moved):
+def test_completions_and_logprobs_are_the_policys_own_and_building_the_engine_moved_no_generator(first, moved):
     config, models, engine, (before, after) = first
     assert before == after, "vLLM seeds them all, and a resumed run's rewards would draw other numbers"
     moved.sync(0)
     ours = HFEngine(config, models).generate(prompts_of(models), None)
     theirs = engine.generate(prompts_of(models), None)
     assert [ids for ids, _ in theirs] == [ids for ids, _ in ours]
-
-
-def test_logprobs_are_the_policys_at_the_temperature(first, moved):
-    """Those of vLLM, of tokens that it samples, against a plain forward pass."""
-    config, models, engine, _ = first
-    moved.sync(0)
     noise = np.random.default_rng(0).random((4, 1))
     for prompt, (ids, logprobs) in zip(prompts_of(models), engine.generate(prompts_of(models), noise), strict=True):
         with torch.no_grad():
@@ -103,9 +97,6 @@ def test_rows_of_a_batch_are_drawn_apart_and_by_the_policys_probabilities(first)
     chi = ((pooled[1] - pooled[0]) ** 2 / pooled[0].clamp(min=1)).sum().item()
     freedom = int(often.sum())
     assert freedom >= 3 and chi < freedom + 4 * (2 * freedom) ** 0.5
-
-
-# ------------------------------------------------------------------------------------------------ stale weights
 
 
 @pytest.mark.parametrize(
@@ -263,9 +254,6 @@ def test_the_engine_has_the_adapter_that_is_gone_on_with(tmp_path):
     engine.sync()
     outputs = engine.generate(PADDED, np.random.default_rng(0).random((8, 24)))
     assert logprob_gap(config, models, PADDED, outputs) < 1e-4
-
-
-# ------------------------------------------------------------------------------------------------ options
 
 
 def test_options_are_read_as_vllms_command_line_reads_them():
