@@ -298,7 +298,15 @@ HYBRIDS = {  # layers with recurrent or convolution states, Llama 4's chunks and
         "Qwen3NextConfig",
         {**STATES, **DELTA, **EXPERTS, **LINEAR_FIRST, "head_dim": 8, "shared_expert_intermediate_size": 32},
     ),
+    "qwen3_5": ("Qwen3_5TextConfig", {**STATES, **DELTA, **LINEAR_FIRST, "head_dim": 8}),
     "lfm2": ("Lfm2Config", {**STATES, "layer_types": ["conv", "full_attention", "conv"], "block_ff_dim": 64}),
+    "jamba": (
+        "JambaConfig",
+        {
+            **{"num_experts": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_hidden_layers": 3},
+            **{"use_mamba_kernels": False, "mamba_d_state": 8, "mamba_dt_rank": 4},
+        },
+    ),
     "falcon_h1": ("FalconH1Config", {**MAMBA, "mamba_d_ssm": 64, "head_dim": 8, "lm_head_multiplier": 0.5}),
     "minimax": (
         "MiniMaxConfig",
@@ -312,6 +320,7 @@ HYBRIDS = {  # layers with recurrent or convolution states, Llama 4's chunks and
         },
     ),
     "mamba": ("MambaConfig", {"state_size": 8}),
+    "mamba2": ("Mamba2Config", {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 16}),
     "rwkv": ("RwkvConfig", {"attention_hidden_size": 32}),
 }
 FALCON = ("FalconConfig", {"hidden_dropout": 0.1, "parallel_attn": False, "alibi": False})

@@ -63,7 +63,7 @@ n+ 1000 ¦ <answer>1e3</answer> ¦ 1,000
 n+ -0.25 ¦ −1/4
 n+ 1500 ¦ 1.5 x 10^3 ¦ 1.5*10^3 ¦ 1.5 \times 10^3
 n- 5 ¦ 5 hundredths ¦ 5 tenths ¦ 5 twelfths ¦ 5 halves ¦ 5k ¦ 5i ¦ 5x ¦ 5+ ¦ 5 at least ¦ 5 squared ¦ 5π ¦ 5\pi ¦ 5√2
-n- 5 ¦ 5·2
+n- 5 ¦ 5·2 ¦ 2x = 5 ¦ \boxed{3y = 5}
 # a second number, an operation or a root behind or before it: another value, or two guesses
 n- 5 ¦ 5 - 3 ¦ 5 + 2 ¦ 5*2 ¦ 5 | 3 ¦ 5^3 ¦ 5:3 ¦ 5 vs 2 ¦ √5 ¦ ±5 ¦ 2×5 ¦ >5 ¦ 3 - 5
 n+ 5 ¦ 5 cm^2 ¦ 5 m2 ¦ 5 \text{ cm}^{2} ¦ 5 units^3 ¦ 5 meters squared ¦ 5 orange halves ¦ 5 k-pop songs
