@@ -18,11 +18,10 @@ import warnings
 
 import pytest
 from conftest import ROOT, edited, load_module, load_script, run_script, script_env, write_lines
-from local_server import serving
 from preflight_here import try_here
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
-TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
+TASKS = ["math", "code", "qa", "format"]
 FILES = [*((task, "both") for task in TASKS), ("qa", "trl"), ("code", "verl")]
 template = load_script("create_reward_template")
 numbers = itertools.count()
@@ -94,7 +93,7 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract, capsys)
     source = path.read_text(encoding="utf-8")
     assert not re.search(r"TODO|FIXME|NotImplemented|^\s*(pass|\.\.\.)$|@[A-Z]+@", source, re.MULTILINE)
     defined = set(re.findall(r"^(?:async )?def (\w+)", source, re.MULTILINE))
-    name = f"{task}_reward".replace("llm_", "")
+    name = f"{task}_reward"
     assert (name in defined, "compute_score" in defined) == (contract != "verl", contract != "trl")
     if contract == "both":
         assert load(path.parent).self_test() == 0
@@ -112,8 +111,6 @@ MUTATIONS = {  # a fault in the core or an adapter, which the file's own test mu
     "code": ("float(verdict.all_passed)", "1.0"),
     "qa": ("float(bool(answers & golds))", "float(any(gold in normal(text) for gold in golds))"),
     "format": ("text.count(mark) != 1", "False"),
-    "llm_judge": ("float(found[1])) / 10", "float(found[1]))"),
-    "custom": ("0.1, lambda", "0.3, lambda"),
     "qa by trl": ("return [score(", "return [0.5 + score("),
     "qa by verl": ("row[field] = ", 'row["x"] = '),
 }
@@ -189,10 +186,6 @@ BY_HAND = [
     ("format", "<think>\u200b</think><answer>\ufeff</answer>", {}, 0.5),  # empty, to the eye
     ("format", "so <think>a</think><answer>b</answer>", {}, 0.5),
     ("format", "<answer>b</answer><think>a</think>", {}, 0.25),  # <think> and </think> come in order, then no <answer>
-    ("custom", "blue", {"answer": "Blue"}, 1.0),
-    ("custom", "red", {"answer": "Blue"}, 0.0),
-    ("custom", "<answer>blue</answer>" + " x" * 400, {"answer": "Blue"}, 1 / 1.1),
-    ("custom", "blue", {"answer": None}, None),
 ]
 
 
@@ -227,7 +220,7 @@ def test_hostile_text_scores_in_time_and_never_raises(files):
         " " * 50_000 + "x",
     ]
     texts += ["\ud800", "\x00" * 1000, "```\n" * 9_999]
-    for task in ("math", "code", "qa", "format", "custom"):
+    for task in TASKS:
         module, row = load(files[task, "both"]), DATA[task]
         started = time.process_time()
         scores = by_trl(getattr(module, f"{task}_reward"), [row] * len(texts), texts)
@@ -273,36 +266,10 @@ DATA = {
     "code": {"prompt": "Square x.", "tests": ["assert f(3) == 9"], "solution": "def f(x):\n    return x * x"},
     "qa": {"prompt": "Capital of France?", "answer": "Paris"},
     "format": {"prompt": "34+71=", "answer": "105"},
-    "llm_judge": {"prompt": "34+71=", "answer": "105"},
-    "custom": {"prompt": "34+71=", "answer": "105"},
 }
 
 
-@pytest.fixture
-def judge(monkeypatch):
-    """An endpoint, which the environment names: 10 where the fenced text is the reference answer, else 0.
-
-    Before that it answers with the statuses of `script`; `reply` takes the place of the grade.
-    """
-    state = types.SimpleNamespace(seen=[], script=[], reply=None)
-
-    def answer(asked) -> tuple:
-        message = asked.body["messages"][0]["content"]
-        state.seen.append((asked.path, asked.headers["Authorization"], asked.body["model"], message))
-        text = message.split("\n" + message.splitlines()[-1] + "\n", 1)[-1].rpartition("\n")[0]
-        gold = re.search(r"(?s)Reference answer:\n(.*?)\n\nThe answer to grade", message)
-        reply = state.reply or f'So {{"score": {10 if gold and text == gold[1] else 0}}}'
-        return state.script.pop(0) if state.script else 200, {"choices": [{"message": {"content": reply}}]}
-
-    with serving(answer) as url:
-        for name, value in (("BASE_URL", f"{url}/v1"), ("API_KEY", "secret-key")):
-            monkeypatch.setenv(f"OPENAI_{name}", value)
-        monkeypatch.setenv("JUDGE_MODEL", "grader")
-        yield state
-
-
-@pytest.mark.parametrize("task", ["qa", "llm_judge"])  # a function, and one that is awaited
-def test_trl_trainer_scores_with_it(files, task, judge):
+def test_trl_trainer_scores_with_it(files):
     """GRPOTrainer's own method that calls rewards, on a stand-in for the trainer."""
     import torch
     from trl import GRPOTrainer
@@ -314,13 +281,13 @@ def test_trl_trainer_scores_with_it(files, task, judge):
         accelerator=types.SimpleNamespace(device=torch.device("cpu"), is_main_process=True),
         state=types.SimpleNamespace(global_step=1),
         args=types.SimpleNamespace(report_to=[]),
-        reward_funcs=[getattr(load(files[task, "both"]), f"{task}_reward".replace("llm_", ""))],
-        **{"reward_processing_classes": [None], "reward_func_names": [task], "environments": None, "async_loop": loop},
+        reward_funcs=[load(files["qa", "both"]).qa_reward],
+        **{"reward_processing_classes": [None], "reward_func_names": ["qa"], "environments": None, "async_loop": loop},
         **{"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None},
     )
-    prompts = [[{"role": "user", "content": DATA[task]["prompt"]}]] * 2
-    completions = [[{"role": "assistant", "content": text}] for text in (DATA[task]["answer"], "nothing of the kind")]
-    rows = [DATA[task] | {"prompt": prompt} for prompt in prompts]
+    prompts = [[{"role": "user", "content": DATA["qa"]["prompt"]}]] * 2
+    completions = [[{"role": "assistant", "content": text}] for text in (DATA["qa"]["answer"], "nothing of the kind")]
+    rows = [DATA["qa"] | {"prompt": prompt} for prompt in prompts]
     scores = GRPOTrainer._calculate_rewards(trainer, rows, prompts, completions, [[1], [2]])
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
@@ -328,97 +295,7 @@ def test_trl_trainer_scores_with_it(files, task, judge):
     assert scores.tolist() == [[1.0], [0.0]]
 
 
-# ------------------------------------------------------------------------------------------------ judge
-
-
-@pytest.fixture
-def judging(files, judge):
-    """The generated judge as a module, which waits only briefly between tries."""
-    module = load(files["llm_judge", "both"])
-    module.BACKOFF_S = 0.01
-    return module
-
-
-def test_judge_asks_with_task_reference_and_fence(judging, judge):
-    row = {"prompt": [{"role": "user", "content": "34+71="}], "answer": "105"}
-    assert by_trl(judging.judge_reward, [row, row], ["105", "104"]) == [1.0, 0.0]
-    assert by_verl(judging, row, "105") == {"score": 1.0, "applies": 1.0}
-    path, key, model, message = judge.seen[-1]
-    assert (path, key, model) == ("/v1/chat/completions", "Bearer secret-key", "grader")
-    assert "34+71=" in message and "Reference answer:\n105" in message
-    fence = message.splitlines()[-1]
-    assert message.count(fence) == 3 and fence not in judging.message_of("106", row)
-
-
-REPLIES = {
-    'I think {"score": 2} at first, then\n```json\n{"score": 8.5}\n```': 0.85,
-    **{'{"score": 70}': 1.0, '{"score": 3} or so': None, '{"score": -1}': None, "seven": None},
-}
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_judge_reads_only_what_ends_the_reply(judging, judge):
-    row = {"prompt": "?", "answer": "1"}
-    for judge.reply, expected in REPLIES.items():
-        assert by_trl(judging.judge_reward, [row], ["x"]) == [expected], judge.reply
-        assert by_verl(judging, row, "x") == {"score": expected or 0.0, "applies": float(expected is not None)}
-
-
-def test_judge_retries_what_can_pass_and_nothing_else(judging, judge):
-    judge.script = [503, 429]
-    assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [1.0] and len(judge.seen) == 3
-    for judge.script, told, asked in (([401], "no score from grader", 4), ([500] * 9, "HTTPError 500", 9)):
-        with pytest.warns(UserWarning, match=told):
-            assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
-        assert len(judge.seen) == asked
-    judging.BASE_URL, judging.RETRIES = "http://127.0.0.1:9/v1", 1
-    with pytest.warns(UserWarning, match="no score"):
-        assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
-
-
-def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
-    with pytest.warns(UserWarning, match="sees only the answer"):
-        assert by_verl(judging, {"answer": "105"}, "105")["score"] == 1.0
-    three = threading.Barrier(3)  # none passes before three are there; one after the other, the first breaks it
-    judging.reply_to = lambda message: f'{{"score": {5 + 0 * three.wait(60)}}}'
-    assert by_trl(judging.judge_reward, [{"prompt": "?"}] * 16, ["x"] * 15 + [" "]) == [0.5] * 15 + [0.0]
-
-
-# ------------------------------------------------------------------------------------------------ rubrics, options
-
-RULES = [  # rule, row, text that holds, text that does not
-    ("equals:city", {"city": "New  York"}, "<answer>new york</answer>", "York"),
-    ("contains:city", {"city": "York"}, "I am in york.", "I am in Yorkshire."),
-    (r"matches:\bfoo\d{2}\b", {}, "a foo12 b", "foo123"),
-    (r"lacks:(?i)as an ai", {}, "Yes.", "As an AI, I"),
-    ("words:2-3", {}, "a b c", "a b c d"),
-    ("words:2-3", {}, "a b", "a"),
-]
-
-
-def test_every_rule_holds_of_one_text_and_not_of_another(tmp_path):
-    for number, (rule, row, good, bad) in enumerate(RULES):
-        flags = ["--task", "custom", "--rule", rule, "--output", str(tmp_path / f"r{number}.py")]
-        assert template.main(flags) == 0
-        module = load(tmp_path, f"r{number}.py")
-        assert module.self_test() == 0
-        assert by_trl(module.custom_reward, [row] * 2, [good, bad]) == [1.0, 0.0], rule
-        assert [by_verl(module, {"answer": "x"} | row, text)["score"] for text in (good, bad)] == [1.0, 0.0]
-        if row:
-            assert by_trl(module.custom_reward, [dict.fromkeys(row)], [good]) == [None]
-
-
-def test_rubric_weights_gate_and_mean(tmp_path):
-    rules = ["--rule", "equals:answer*3", "--rule", "words:1-2*0.5", "--rule", "contains:word*0.5"]
-    row = {"answer": "a b", "word": "b"}
-    make(tmp_path, "--task", "custom", *rules)
-    module = load(tmp_path)
-    assert module.self_test() == 0
-    for module.GATED, expected in ((True, [1, 0.0, 0.0]), (False, [1, 0.25, 0.125])):
-        assert by_trl(module.custom_reward, [row] * 3, ["a b", "x b", "x c"]) == expected
-        # a check that does not apply counts in neither sum: (3 + 0.5) / 3.5
-        assert by_trl(module.custom_reward, [{"answer": "a b", "word": None}], ["a b"]) == [1.0]
-        assert by_trl(module.custom_reward, [row], ["<answer>a b</answer> at last"]) == [3.5 / 4]
+# ------------------------------------------------------------------------------------------------ options
 
 
 def test_columns_tags_and_names_are_as_asked(tmp_path):
@@ -865,61 +742,32 @@ def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
 
 
 @pytest.mark.long
-def test_a_signature_says_name_column_and_order(tmp_path):
-    make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold, level, timeout_s=2)", name="qa.py")
+def test_a_signature_says_name_column_and_order(tmp_path, capsys):
+    make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold, level=None)", name="qa.py")
     assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"], ["easy", "hard"]) == [1.0, 0.0]
     assert self_test(tmp_path / "qa.py").returncode == 0
-    signature = "code(completions, tests, prompts, timeout_s, level=1)"
-    make(tmp_path, "--task", "passes_tests", "--signature", signature, "--per", "completion", name="a.py")
-    code, tests = load(tmp_path, "a.py").code, [["assert double(2) == 4"]] * 2
-    slow = FENCED.replace("return", "import time; time.sleep(20); return")
-    assert code([FENCED, slow], tests, ["", ""], [3.0, 0.5]) == [1.0, 0.0]
-    assert code([FENCED], tests[:1], [""], 3.0) == code([FENCED], tests[:1], [""]) == [1.0]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("one_file", [[], ["--one_file"]])
-def test_limits_names_and_outputs_of_a_signature_have_an_effect(tmp_path, capsys, one_file):
-    """The limits are those of the call; inputs, outputs and fn_name are tests; the rest of the parameters is named."""
-    signature = "code(completions, inputs, outputs, fn_name, level, timeout=9, max_memory_mb=200)"
-    made = make(tmp_path, "--task", "passes_tests", "--signature", signature, *one_file)
+    make(tmp_path, "--task", "passes_tests", "--signature", "code(completions, tests, prompts, level)", name="a.py")
     assert "does not read level of" in capsys.readouterr().err
-    assert "9 s in a test, 4 to 10 times that in all, or 200 MiB" in str(made)
-    code, test = load(tmp_path).code, ([[[2]]], [[4]], ["double"])
-    assert [*code([FENCED], *test), *code([FENCED.replace("2 *", "3 *")], *test)] == [1.0, 0.0]
-    assert code([FENCED.removeprefix("```python\n").removesuffix("\n```") + "<|im_end|>\n"], *test) == [1.0]
-    assert code(["```python\nprint(2 * int(input()))\n```"], [["2\n"]], [["4\n"]]) == [1.0]
-    slow, wide = (
-        FENCED.replace("return", f"{act}; return") for act in ("import time; time.sleep(2)", "y = b'1' * 400 * 2**20")
-    )
-    assert [*code([slow], *test), *code([slow], *test, timeout=0.5)] == [1.0, 0.0]
-    assert [*code([wide], *test), *code([wide], *test, max_memory_mb=900.0)] == [0.0, 1.0]
-    assert code([FENCED], *test, timeout=[None], max_memory_mb=["200"]) == [1.0]
-    with pytest.raises(ValueError, match="could not convert"):
-        code([FENCED], *test, timeout=["2.0 seconds"])
+    assert load(tmp_path, "a.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
 
 
 SQUARES = [((n,), n * n) for n in range(4)]
+FRACTION = ["--pay", "fraction"]
 SIGNATURES = [  # --signature, further flags, how a program that hangs in one of four calls is judged, its score
-    ("grade(programs, cases)", ["--one_file", "--pay", "fraction"], lambda f, code: f([code], [SQUARES]), [0.75]),
-    ("grade(programs, cases)", ["--pay", "fraction"], lambda f, code: f(completions=[code], cases=[SQUARES]), [0.75]),
-    ("grade(programs, cases)", ["--pay", "fraction", "--per", "test"], lambda f, code: f([code], [SQUARES]), [0.5]),
-    ("f(prompt, completion, tests, time_limit='1s', memory='1 GB')", [], lambda f, code: f("", code, SQUARES), 0.0),
-    (
-        "f(code: str, tests, entry_point='sq')",
-        ["--per", "call"],
-        lambda f, code: f(completion=code, tests=SQUARES),
-        0.0,
-    ),
+    ("grade(programs, cases)", [*FRACTION, "--one_file"], lambda m, code: m.grade([code], [SQUARES]), [0.75]),
+    ("grade(programs, cases)", FRACTION, lambda m, c: m.grade_batch([""], [c], cases=[SQUARES]), [0.75]),
+    ("grade(programs, cases)", [*FRACTION, "--per", "test"], lambda m, code: m.grade([code], [SQUARES]), [0.5]),
+    ("f(prompt, completion, tests)", [], lambda m, code: m.f("", code, SQUARES), 0.0),
+    ("f(code: str, tests, entry_point)", ["--per", "call"], lambda m, code: m.f(code, SQUARES, "sq"), 0.0),
 ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("signature", "flags", "call", "score"), SIGNATURES)
 def test_a_signature_in_other_words_scores_each_call(tmp_path, signature, flags, call, score):
-    flags = [*flags, "--timeout_s", "1s", "--memory_mb", "256MiB"]
+    flags = [*flags, "--timeout_s", "1", "--memory_mb", "256"]
     assert make(tmp_path, "--task", "passes_tests", "--signature", signature, *flags)["tried"]["ready"]
-    reward = getattr(load(tmp_path), signature.partition("(")[0])
+    reward = load(tmp_path)
     right = "def aid(n):\n    return n * n\n\ndef sq(n):\n    return aid(n)\n"
     assert call(reward, right) == ([1.0] if isinstance(score, list) else 1.0)
     assert call(reward, right.replace("    return aid", "    while n == 2: pass\n    return aid")) == score
@@ -927,7 +775,7 @@ def test_a_signature_in_other_words_scores_each_call(tmp_path, signature, flags,
 
 
 def test_the_task_code_pays_and_limits_as_asked(tmp_path):
-    flags = ["--pay", "fraction", "--timeout_s", "500ms", "--memory_mb", "1 GB", "--signature", "f(response, tests)"]
+    flags = ["--pay", "fraction", "--timeout_s", "0.5", "--memory_mb", "1024", "--signature", "f(response, tests)"]
     make(tmp_path, "--task", "code", *flags)
     written = load(tmp_path)
     assert written.LIMITS == {"timeout_s": 0.5, "memory_mb": 1024, "each_alone": True}
@@ -986,7 +834,8 @@ def test_data_tries_what_was_written(tmp_path, monkeypatch, capsys):
     tried = make(tmp_path, "--task", "final_number", "--data", data)["tried"]
     assert tried["ready"] and tried["rows"] == 6 and tried["gold_with_full_marks"] == 1.0 and not tried["findings"]
     assert {"empty", "prompt_echo", "truncated", "answer_listing", "wrong_answer"} <= {*tried["not_paid"]}
-    flags = ["--task", "custom", "--rule", "words:1-400", "--data", str(data), "--output", str(tmp_path / "paid.py")]
+    rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": "1+1=", "answer": "two"}] * 4)
+    flags = ["--task", "final_number", "--data", str(rows), "--output", str(tmp_path / "paid.py")]
     assert template.main(flags) == 1 and (tmp_path / "paid.py").exists()
     found = json.loads(capsys.readouterr().out)["tried"]
     assert not found["ready"] and found["findings"]
@@ -1089,23 +938,19 @@ BAD = [  # flags, what the message holds
     (OUT, "try --task math"),
     (["--task", "math", "--from", "mine.py:correct", *OUT], "try --task math"),
     (["--task", "math"], "got no --output"),
-    (["--task", "math", "--rules", "x", *OUT], "try --rule"),
+    (["--task", "maths", *OUT], "try math"),
+    (["--task", "custom", *OUT], "got --task custom, which was removed; try several rewards with weights"),
+    (["--task", "llm_judge", *OUT], "try --from llm_judge, the judge of the reward library"),
+    (["--task", "math", "--rule", "words:1-2", *OUT], "removed; try --reward exact_match"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "math.py"], "try --output my_math.py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
     (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
-    (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
     (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected a Python name"),
-    (["--task", "custom", "--rule", "equals:score", *OUT], "the column 'score'; expected"),
     (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
     (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
-    (["--task", "custom", "--rule", "equal:answer", *OUT], "try equals"),
-    (["--task", "custom", "--rule", "equals:a*0", *OUT], "expected a weight > 0"),
-    (["--task", "custom", "--rule", "words:9-2", *OUT], "expected words:LOW-HIGH"),
-    (["--task", "custom", "--rule", "matches:(", *OUT], "expected a regular expression"),
-    (["--task", "custom", "--rule", "matches:(?s).*", *OUT], "expected one that some do not"),
     (["--from", "mine.py:corect", *OUT], "try correct"),
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "a reward of TRL's contract; expected --for verl"),
@@ -1121,15 +966,14 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
-    (["--task", "passes_tests", "--signature", "f(a, b, completions)", *OUT], "try a, completions first"),
+    (["--task", "passes_tests", "--signature", "f(a, b, completions)", *OUT], "try b last"),
     (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
     (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
     (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
-    (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),
-    (["--task", "code", "--memory_mb", "0.5", *OUT], "got memory_mb 0.5; expected numbers above 0"),
-    (["--task", "passes_tests", "--memory_mb", "2 apples", *OUT], "got memory_mb 2 apples; expected numbers above 0"),
-    (["--task", "passes_tests", "--signature", "f(completions, a, timeout='x')", *OUT], "got timeout_s x; expected"),
+    (["--task", "passes_tests", "--timeout_s", "0", *OUT], "got --timeout_s 0.0; expected a finite number above 0"),
+    (["--task", "code", "--memory_mb", "1GB", *OUT], "invalid int value: '1GB'"),
+    (["--task", "passes_tests", "--signature", "f(completions, a, timeout=2)", *OUT], "try --timeout_s"),
     (["--task", "qa", "--per", "call", *OUT], "got --per with qa; expected it with code or passes_tests"),
     (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
 ]

@@ -3,29 +3,33 @@
 import argparse
 import json
 import keyword
+import math
 import re
 import shutil
 import sys
 from pathlib import Path
 
-from parts.foundation.messages import Help, UserError, need, say, tell
+from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec, spec_parts
 from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
 from programs.create_reward_template.code_files import (
+    OF_TRL,
     ONE_FILE,
-    amount,
     code_reward,
     read_signature,
     sandbox_source,
-    take_limits,
     tried_on_programs,
     with_signature,
 )
 from programs.create_reward_template.ports import compared, ported
 from programs.create_reward_template.tasks import SCRIPTS, TASKS, new_reward, preflighted, tested
 
-WITH_GOLD = ("math", "final_number", "code", "passes_tests", "qa", "llm_judge")
+WITH_GOLD = ("math", "final_number", "code", "passes_tests", "qa")
+REMOVED = {  # task: what to use
+    "llm_judge": "--from llm_judge, the judge of the reward library",
+    "custom": "several rewards with weights: --reward exact_match --reward max_length_penalty*0.1 in the trainer",
+}
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
     "log_metric=): all but the last three are lists over the samples; a completion is "
@@ -46,7 +50,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
         if tasks:
             only_for[name] = tasks, default
 
-    flag("task", "what to pay for", choices=[*TASKS])
+    flag("task", f"what to pay for: {', '.join(TASKS)}", metavar="TASK")
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
     both = "trl, verl or both (default: both; with --from the other contract)"
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
@@ -61,7 +65,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, (*WITH_GOLD, *port), metavar="NAME")
-    signature = "how the reward is called: NAME(completions, COLUMN, …) or NAME(program, COLUMN), also with limits"
+    signature = "how the reward is called: NAME(completions, COLUMN, …) or NAME(program, COLUMN)"
     flag("signature", signature, WITH_GOLD, metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, code, action="store_true")
@@ -69,8 +73,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("pay", pay, judged, "all", choices=["all", "fraction"])
     per = "what limits are for; call: each in a process of its own (default: test; call with --pay fraction)"
     flag("per", f"code, passes_tests: {per}", judged, choices=["call", "test", "completion"])
-    flag("timeout_s", "code, passes_tests: seconds, or 500ms", judged, 3.0, metavar="S")
-    flag("memory_mb", "code, passes_tests: MiB that a program may add, or 1GB", judged, 512, metavar="MB")
+    flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, type=float, metavar="S")
+    flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, type=int, metavar="MB")
     no_fence = "--one_file: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
     stop = "code, passes_tests: stop testing a program when one test fails"
@@ -79,8 +83,6 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     exact = "json_schema: properties that must have the row's value, from columns of these names"
     flag("exact", exact, ("json_schema",), nargs="+", metavar="KEY")
     flag("tags", "format: the tags, in order", ("format",), ["think", "answer"], nargs="+", metavar="TAG")
-    rule, rules = "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", ["equals:answer", "words:1-400*0.1"]
-    flag("rule", rule, ("custom",), rules, action="append", metavar="RULE")
     form = "--from a TRL reward: the form of its completions"
     flag("completions", form, port, "messages", choices=["messages", "text"])
     args = parse_flags(parser, argv)
@@ -101,6 +103,9 @@ def taken_names(args) -> set[str]:
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
     need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
+    need(args.task not in REMOVED, f"got --task {args.task}, which was removed; try {REMOVED.get(args.task)}")
+    known = f"expected one of {', '.join(TASKS)}{suggest(args.task or '', [*TASKS])}"
+    need(args.task in (None, *TASKS), f"got --task {args.task}; {known}")
     need(args.output, "got no --output; expected --output FILE.py")
     need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
     need(args.task or not args.prompt_column, "got --prompt_column with --from, which reads no prompt column")
@@ -112,16 +117,17 @@ def check_flags(args) -> None:
         fits = kind in kinds or given is None or given is False
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
-    args.timeout_s, args.memory_mb = amount("timeout_s", args.timeout_s), amount("memory_mb", args.memory_mb)
+    for name in ("timeout_s", "memory_mb"):
+        value = getattr(args, name)
+        need(0 < value < math.inf, f"got --{name} {value}; expected a finite number above 0")
     args.per = args.per or ("call" if args.pay == "fraction" else "test")
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
-        args.name, args.answers, args.gold_column, args.parameters = read_signature(args.signature)
-        if args.task == "passes_tests":
-            take_limits(args)
+        args.name, args.answers, args.parameters = read_signature(args.signature)
+        args.gold_column = next(x for x in args.parameters if x not in (args.answers, *OF_TRL))
     if args.task:
-        args.name = args.name or f"{args.task}_reward".replace("llm_", "")
+        args.name = args.name or f"{args.task}_reward"
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
         judged = args.target != "verl" or not args.data
         need(judged, "got --data with --for verl; expected --for both or trl")
@@ -147,6 +153,7 @@ def check_flags(args) -> None:
     need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
     need(not args.output.is_dir(), f"{got}, a folder; expected the name of a file")
     need(args.force or not args.output.exists(), f"{got}, which exists; expected a new name; try --force")
+    args.name += "_batch" if args.signature else ""
 
 
 def copy_helper(name: str, folder: Path) -> dict:

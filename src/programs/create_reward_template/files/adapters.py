@@ -35,7 +35,7 @@ def by_verl(text: str, row: dict) -> float | None:
 CONTRACTS = [by_trl, by_verl]
 
 
-def wrong_cases() -> int:
+def self_test() -> int:
     """Score every case by every contract; print what is wrong and return how many are."""
     wrong = 0
     for contract in CONTRACTS:
@@ -46,11 +46,6 @@ def wrong_cases() -> int:
                 print(f"WRONG {contract.__name__}: got {got}; expected {expected} for {text!r} of {row}")
     print(f"{len(CONTRACTS) * len(CASES)} scores, {wrong} wrong")
     return wrong
-
-
-def self_test() -> int:
-    """How many cases are scored wrong."""
-    return wrong_cases()
 
 
 if __name__ == "__main__":
