@@ -21,8 +21,8 @@ from conftest import ROOT, edited, load_module, load_script, run_script, script_
 from preflight_here import try_here
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
-TASKS = ["math", "code", "qa", "format"]
-FILES = [*((task, "both") for task in TASKS), ("qa", "trl"), ("code", "verl")]
+TASKS = ["math", "code"]
+FILES = [*((task, "both") for task in TASKS), ("math", "trl"), ("code", "verl")]
 template = load_script("create_reward_template")
 numbers = itertools.count()
 
@@ -109,10 +109,8 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract, capsys)
 MUTATIONS = {  # a fault in the core or an adapter, which the file's own test must see
     "math": ("math_score(text, row.get(GOLD)", 'math_score(text, "7"'),
     "code": ("float(verdict.all_passed)", "1.0"),
-    "qa": ("float(bool(answers & golds))", "float(any(gold in normal(text) for gold in golds))"),
-    "format": ("text.count(mark) != 1", "False"),
-    "qa by trl": ("return [score(", "return [0.5 + score("),
-    "qa by verl": ("row[field] = ", 'row["x"] = '),
+    "math by trl": ("return [score(", "return [0.5 + score("),
+    "math by verl": ("row[field] = ", 'row["x"] = '),
 }
 
 
@@ -121,7 +119,7 @@ def test_own_test_sees_a_fault(files, what, tmp_path, capsys):
     shutil.copytree(files[what.split()[0], "both"], tmp_path / "copy")
     path = tmp_path / "copy" / "my_reward.py"
     path.write_text(edited(path.read_text(), [MUTATIONS[what]]))
-    if what == "qa by trl":
+    if what == "math by trl":
         with pytest.raises(TypeError):  # of a score that is None
             load(path.parent).self_test()
     else:
@@ -137,7 +135,6 @@ BY_HAND = [
     ("math", r"\boxed{6*2}", {"answer": "12", "prompt": [{"role": "user", "content": "6*2="}]}, 0.0),
     ("math", r"\boxed{12}", {"answer": None}, None),
     *[("math", f"#### 12{end}", {"answer": "12"}, 1.0) for end in ("</s>", "<|im_end|>\n<|endoftext|>", "<pad><pad>")],
-    *[("qa", f"Paris{end}", {"answer": "Paris"}, 1.0) for end in ("</s>", "<end_of_turn>", "<｜end▁of▁sentence｜>")],
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return 2"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 0.0),
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": "[[[1], 2]]", "entry_point": "f"}, 1.0),
@@ -146,46 +143,6 @@ BY_HAND = [
     ("code", f"{BLOCK.format('x')}\n{BLOCK.format('def f(): return 5')}", {"tests": ["assert f() == 5"]}, 1.0),
     ("code", "```python\ndef f(x):\n    return 5", {"tests": ["assert f(1) == 5"]}, 1.0),
     ("code", BLOCK.format("while True: pass"), {"tests": []}, None),
-    ("qa", "The answer is: Paris.", {"answer": "Paris"}, 1.0),
-    ("qa", "Answer: the  Nile\nIt is long.", {"answer": "NILE"}, 1.0),
-    ("qa", "<answer> LON </answer>", {"answer": ["London", "LON"]}, 1.0),
-    ("qa", "Paris or Rome", {"answer": "Paris"}, 0.0),
-    ("qa", "-5", {"answer": "5"}, 0.0),
-    ("qa", "C++", {"answer": "C"}, 0.0),
-    ("qa", '**"Jean-Luc"**', {"answer": "jean luc"}, 1.0),
-    *[
-        ("qa", text, {"answer": "Paris"}, 1.0)
-        for text in (
-            *("**Answer**: Paris", "*Answer:* **Paris**.", "The answer would be Paris.", "The answer must be Paris"),
-            *("Answer: Paris\n\nThe answer must be a city.", "I thought \\boxed{Rome}.\nThe answer is Paris."),
-            *("The answer is Paris. It lies on the Seine.", "The answer is **Paris**. This city is old. It is big."),
-            *("The answer is Paris because it is the capital.", "We look.\n\n### Final Answer\n\n**Paris**"),
-            *(r"\boxed{Paris}", r"As asked in \boxed{}: $\boxed{\text{Paris}}$.", r"<answer>\boxed{Paris}</answer>"),
-            *(r"The answer is the capital: \boxed{Paris}, not \boxed{Rome}", r"\boxed{Paris}, so \boxed{Paris}"),
-        )
-    ],
-    *[
-        ("qa", text, {"answer": "Paris"}, 0.0)
-        for text in (
-            *("The answer is Paris. That is wrong.", "\\boxed{Paris} is wrong. The answer is Rome."),
-            *("The answer is Paris. It could be Rome.", "The answer is Paris. Or Rome is right.", "Paris. Rome. Oslo."),
-            *("The answer is Paris. It isn't.", "The answer would not be Paris.", "**Wrong answer**: Paris"),
-            *(r"\boxed{Rome} or \boxed{Paris}", r"The answer is not \boxed{Paris}.", r"<think>\boxed{Paris}</think>"),
-            *("The answer is Paris because I guess. Or Rome.", "Not Paris because it is big"),
-            r"<answer>\boxed{Paris}</answer><answer>Rome</answer>",
-        )
-    ],
-    *[("qa", f"The answer is {said}. It lies on the Seine.", {"answer": said}, 1.0) for said in ("yes", "no", "42")],
-    *[("qa", f"The answer is {name}", {"answer": name}, 1.0) for name in ("Mrs. Dalloway", "J. K. Rowling")],
-    *[("qa", text, {"answer": "1914-1918"}, 1.0) for text in ("1914–1918", "Answer: 1914-1918")],
-    ("qa", "−5", {"answer": "-5"}, 1.0),
-    ("qa", "−5", {"answer": "5"}, 0.0),
-    ("qa", "x", {"answer": " "}, None),
-    ("format", "<think>a</think><answer>b</answer>", {}, 1.0),
-    ("format", "<think>a</think><answer>b", {}, 0.375),
-    ("format", "<think>\u200b</think><answer>\ufeff</answer>", {}, 0.5),  # empty, to the eye
-    ("format", "so <think>a</think><answer>b</answer>", {}, 0.5),
-    ("format", "<answer>b</answer><think>a</think>", {}, 0.25),  # <think> and </think> come in order, then no <answer>
 ]
 
 
@@ -229,26 +186,25 @@ def test_hostile_text_scores_in_time_and_never_raises(files):
 
 
 def test_empty_batch_and_wrong_lengths(files):
-    module = load(files["qa", "trl"])
-    assert module.qa_reward([], [], answer=[]) == [] and module.qa_reward(None, ["a"], answer=["a"]) == [1.0]
+    reward = load(files["math", "trl"]).math_reward
+    assert reward([], [], answer=[]) == [] and reward(None, ["7"], answer=["7"]) == [1.0]
     with pytest.raises(ValueError, match="argument"):  # of zip
-        module.qa_reward(["?"] * 2, ["a", "b"], answer=["a"])
+        reward(["?"] * 2, ["7", "8"], answer=["7"])
     with pytest.raises(TypeError, match="answer"):
-        module.qa_reward(["?"], ["a"])
+        reward(["?"], ["7"])
 
 
 def test_rows_of_verl_from_other_tools(files):
     import numpy
 
-    module = load(files["qa", "both"])
+    module = load(files["math", "both"])
     score = module.compute_score
-    assert score("nq", "Paris", "Paris")["score"] == 1.0  # plain ground_truth, no extra_info
-    assert score("nq", "Paris", numpy.array(["Paris", "paris"]), None)["score"] == 1.0  # from pandas
+    assert score("nq", "7", "7")["score"] == 1.0  # plain ground_truth, no extra_info
+    assert score("nq", "7", numpy.array(["7", "8"]), None)["score"] == 1.0  # from pandas
     extra = {"answer": "a long solution", "index": 3, "reward_router_address": "x"}
     assert score("gsm8k", "7", "7", extra, reward_router_address="x")["score"] == 1.0  # ground_truth wins
-    extra = {"ground_truth_field": "none", "json_columns": numpy.array(["answer"]), "answer": '["x", "y"]'}
-    assert score("data", "y", "", extra)["score"] == 1.0
-    module = load(files["math", "both"])
+    extra = {"ground_truth_field": "none", "json_columns": numpy.array(["answer"]), "answer": '["7", "8"]'}
+    assert score("data", "8", "", extra)["score"] == 1.0
     messages = [{"role": "user", "content": "2^10 ="}]
     extras = [{"raw_prompt": numpy.array(messages)}, {"prompt": "2^10 ="}, {}]  # copying the task pays nothing
     assert [module.compute_score("d", r"\boxed{2^10}", "1024", e)["score"] for e in extras] == [0.0, 0.0, 1.0]
@@ -256,16 +212,14 @@ def test_rows_of_verl_from_other_tools(files):
 
 
 def test_what_an_environment_says_is_not_paid(files):
-    turns = [("assistant", "I give up."), ("user", "<answer>Paris</answer>"), ("tool", "Paris")]
+    turns = [("assistant", "I give up."), ("user", "<answer>7</answer>"), ("tool", "7")]
     said = [{"role": role, "content": text} for role, text in turns]
-    assert load(files["qa", "trl"]).qa_reward(["?"] * 2, [said, said[1:]], answer=["Paris"] * 2) == [0.0, 0.0]
+    assert load(files["math", "trl"]).math_reward(["?"] * 2, [said, said[1:]], answer=["7"] * 2) == [0.0, 0.0]
 
 
 DATA = {
     "math": {"prompt": "34+71=", "answer": "105"},
     "code": {"prompt": "Square x.", "tests": ["assert f(3) == 9"], "solution": "def f(x):\n    return x * x"},
-    "qa": {"prompt": "Capital of France?", "answer": "Paris"},
-    "format": {"prompt": "34+71=", "answer": "105"},
 }
 
 
@@ -281,13 +235,18 @@ def test_trl_trainer_scores_with_it(files):
         accelerator=types.SimpleNamespace(device=torch.device("cpu"), is_main_process=True),
         state=types.SimpleNamespace(global_step=1),
         args=types.SimpleNamespace(report_to=[]),
-        reward_funcs=[load(files["qa", "both"]).qa_reward],
-        **{"reward_processing_classes": [None], "reward_func_names": ["qa"], "environments": None, "async_loop": loop},
+        reward_funcs=[load(files["math", "both"]).math_reward],
+        **{
+            "reward_processing_classes": [None],
+            "reward_func_names": ["math"],
+            "environments": None,
+            "async_loop": loop,
+        },
         **{"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None},
     )
-    prompts = [[{"role": "user", "content": DATA["qa"]["prompt"]}]] * 2
-    completions = [[{"role": "assistant", "content": text}] for text in (DATA["qa"]["answer"], "nothing of the kind")]
-    rows = [DATA["qa"] | {"prompt": prompt} for prompt in prompts]
+    prompts = [[{"role": "user", "content": DATA["math"]["prompt"]}]] * 2
+    completions = [[{"role": "assistant", "content": text}] for text in (DATA["math"]["answer"], "nothing of the kind")]
+    rows = [DATA["math"] | {"prompt": prompt} for prompt in prompts]
     scores = GRPOTrainer._calculate_rewards(trainer, rows, prompts, completions, [[1], [2]])
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
@@ -298,17 +257,13 @@ def test_trl_trainer_scores_with_it(files):
 # ------------------------------------------------------------------------------------------------ options
 
 
-def test_columns_tags_and_names_are_as_asked(tmp_path):
-    make(tmp_path, "--task", "qa", "--gold-column", "label", "--name", "right", name="qa.py")
-    module = load(tmp_path, "qa.py")
-    assert module.right(["?"], ["x"], label=["x"]) == [1.0] and module.compute_score("d", "x", "x")["score"] == 1.0
+def test_columns_and_names_are_as_asked(tmp_path):
+    make(tmp_path, "--task", "math", "--gold-column", "label", "--name", "right", name="math_reward.py")
+    module = load(tmp_path, "math_reward.py")
+    assert module.right(["?"], ["7"], label=["7"]) == [1.0] and module.compute_score("d", "7", "7")["score"] == 1.0
     make(tmp_path, "--task", "code", "--gold_column", "checks", name="a.py")
     assert by_trl(load(tmp_path, "a.py").code_reward, [{"checks": "assert f() == 1"}], ["def f(): return 1"]) == [1]
-    make(tmp_path, "--task", "format", "--tags", "plan", "code", "answer", name="format.py")
-    whole = "<plan>a</plan><code>b</code><answer>c</answer>"
-    scores = by_trl(load(tmp_path, "format.py").format_reward, [{}] * 2, [whole, "<plan>a</plan>"])
-    assert scores == [1.0, pytest.approx(0.5 * 2 / 6)]
-    assert load(tmp_path, "qa.py").self_test() == load(tmp_path, "format.py").self_test() == 0
+    assert module.self_test() == 0
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -743,9 +698,9 @@ def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
 
 @pytest.mark.long
 def test_a_signature_says_name_column_and_order(tmp_path, capsys):
-    make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold, level=None)", name="qa.py")
-    assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"], ["easy", "hard"]) == [1.0, 0.0]
-    assert self_test(tmp_path / "qa.py").returncode == 0
+    make(tmp_path, "--task", "math", "--signature", "def right(completions, gold, level=None)", name="m.py")
+    assert load(tmp_path, "m.py").right(["7", "8"], ["7", "7"], ["easy", "hard"]) == [1.0, 0.0]
+    assert self_test(tmp_path / "m.py").returncode == 0
     make(tmp_path, "--task", "passes_tests", "--signature", "code(completions, tests, prompts, level)", name="a.py")
     assert "does not read level of" in capsys.readouterr().err
     assert load(tmp_path, "a.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
@@ -784,8 +739,8 @@ def test_the_task_code_pays_and_limits_as_asked(tmp_path):
 
 
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
-    make(tmp_path, "--task", "qa", "--signature", "right(completion_ids, completions, gold)", name="qa.py")
-    assert load(tmp_path, "qa.py").right([[1]], ["The U.S.A."], [["USA", "United States"]]) == [1.0]
+    make(tmp_path, "--task", "math", "--signature", "right(completion_ids, completions, gold)", name="m.py")
+    assert load(tmp_path, "m.py").right([[1]], ["7"], [["7", "8"]]) == [1.0]
     make(tmp_path, "--task", "passes_tests", "--signature", "code(prompts, completions, completion_ids, tests)")
 
 
@@ -839,14 +794,6 @@ def test_data_tries_what_was_written(tmp_path, monkeypatch, capsys):
     assert template.main(flags) == 1 and (tmp_path / "paid.py").exists()
     found = json.loads(capsys.readouterr().out)["tried"]
     assert not found["ready"] and found["findings"]
-
-
-@pytest.mark.parametrize("tags", [["think", "answer"], ["answer"]])
-def test_a_format_pays_in_full_what_it_asks_for_on_data_without_answers(tmp_path, monkeypatch, tags):
-    try_here(monkeypatch, template)
-    write_lines(tmp_path / "rows.jsonl", [{"prompt": f"Say {word}"} for word in "abcd"])
-    tried = make(tmp_path, "--task", "format", "--tags", *tags, "--data", tmp_path / "rows.jsonl")["tried"]
-    assert tried["ready"] and tried["gold_with_full_marks"] == 1.0
 
 
 def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothing(tmp_path, monkeypatch, capsys):
@@ -946,11 +893,11 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--output", "math.py"], "try --output my_math.py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
     (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
-    (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
-    (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
+    (["--task", "math", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
+    (["--task", "math", "--name", "compute_score", *OUT], "expected a Python name"),
     (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected a Python name"),
-    (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
-    (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
+    (["--task", "format", "--tags", "a", "b", *OUT], "removed; try soft_xml_format of the reward library"),
+    (["--task", "qa", *OUT], "got --task qa, which was removed; try --reward exact_match in a trainer"),
     (["--from", "mine.py:corect", *OUT], "try correct"),
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "a reward of TRL's contract; expected --for verl"),
@@ -967,15 +914,15 @@ BAD = [  # flags, what the message holds
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
     (["--task", "passes_tests", "--signature", "f(a, b, completions)", *OUT], "try b last"),
-    (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
+    (["--task", "math", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
     (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
     (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "got --timeout_s 0.0; expected a finite number above 0"),
     (["--task", "code", "--memory_mb", "1GB", *OUT], "invalid int value: '1GB'"),
     (["--task", "passes_tests", "--signature", "f(completions, a, timeout=2)", *OUT], "try --timeout_s"),
-    (["--task", "qa", "--per", "call", *OUT], "got --per with qa; expected it with code or passes_tests"),
-    (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
+    (["--task", "math", "--per", "call", *OUT], "got --per with math; expected it with code or passes_tests"),
+    (["--task", "math", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
 ]
 
 

@@ -18,8 +18,6 @@ verl_train.py's reward manager. verl has no None: the score is then 0, and so is
     code        tests that the Python program passes: sandbox.py, copied beside the output
     passes_tests  the same for TRL in 39 lines, tried on correct and hostile programs once written; --one_file includes
                 the sandbox and needs only the standard library
-    qa          the short answer equals a gold one, except for case, punctuation and articles
-    format      each tag occurs once, in order, with content (--tags)
     json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: with the row's value of KEY
 
 --from FILE.py:NAME ports a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`, to verl; it
@@ -31,8 +29,9 @@ keep both together. In verl it sees one row at a time, without `completion_ids`.
 below it. It compares both on completions of the gold answers of --data, or of the answer 42, and writes nothing if any
 score differs.
 
-Deliberately left out: batch-level rewards in verl, which calls the function once for each row; a judge (--from
-llm_judge ports that of the reward library); sums of several rewards, which trainers weigh: --reward a.py:f b.py:g*0.2.
+Deliberately left out: batch-level rewards in verl, which calls the function once for each row; sums of several rewards,
+which trainers weigh (--reward a.py:f b.py:g*0.2); short answers, formats and judges, for which the reward library has
+functions (--from llm_judge ports one to verl).
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py

@@ -4,7 +4,6 @@ import argparse
 import json
 import keyword
 import math
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -25,9 +24,11 @@ from programs.create_reward_template.code_files import (
 from programs.create_reward_template.ports import compared, ported
 from programs.create_reward_template.tasks import SCRIPTS, TASKS, new_reward, preflighted, tested
 
-WITH_GOLD = ("math", "final_number", "code", "passes_tests", "qa")
+WITH_GOLD = ("math", "final_number", "code", "passes_tests")
 REMOVED = {  # task: what to use
     "llm_judge": "--from llm_judge, the judge of the reward library",
+    "qa": "--reward exact_match in a trainer, --from exact_match for verl",
+    "format": "--reward soft_xml_format in a trainer, --from soft_xml_format for verl",
     "custom": "several rewards with weights: --reward exact_match --reward max_length_penalty*0.1 in the trainer",
 }
 CALLED_BY_TRL = (  # a test compares it with what TRL does
@@ -82,7 +83,6 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("schema", "json_schema: the JSON Schema", ("json_schema",), metavar="FILE")
     exact = "json_schema: properties that must have the row's value, from columns of these names"
     flag("exact", exact, ("json_schema",), nargs="+", metavar="KEY")
-    flag("tags", "format: the tags, in order", ("format",), ["think", "answer"], nargs="+", metavar="TAG")
     form = "--from a TRL reward: the form of its completions"
     flag("completions", form, port, "messages", choices=["messages", "text"])
     args = parse_flags(parser, argv)
@@ -143,9 +143,6 @@ def check_flags(args) -> None:
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
     need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")
-    for tag in args.tags:
-        need(re.fullmatch(r"\w+", tag), f"got the tag {tag!r}; expected a word such as think")
-    need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
     got, folder = f"got --output {args.output}", args.output.parent
     need(args.output.suffix == ".py", f"{got}; expected a name ending in .py")
     name = args.output.name

@@ -23,15 +23,11 @@ from programs.create_reward_template.assembly import (
     list_rows,
     marked_long,
     named,
-    quoted,
 )
 
 SCRIPTS = Path(__file__).resolve().parent  # where math_grader.py, sandbox.py and reward_preflight.py are
-FINAL_ANSWER = file_text("files/final_answer.py")
 MATH_ANSWER = file_text("files/math_answer.py")
 CODE_TESTS = file_text("files/code_tests.py")
-SHORT_ANSWER = file_text("files/short_answer.py")
-TAG_FORMAT = file_text("files/tag_format.py")
 JSON_SCHEMA = file_text("files/json_schema.py")
 FINAL_NUMBER = file_text("files/final_number.py")
 PASSES_TESTS = file_text("files/passes_tests.py")
@@ -58,9 +54,7 @@ TASKS = {
         (LOADING, CODE_TESTS), "tests", "sandbox", columns="entry_point and setup, where the tests need them"
     ),
     "passes_tests": Recipe((PASSES_TESTS,), "tests", "sandbox"),
-    "qa": Recipe((FINAL_ANSWER, SHORT_ANSWER)),
-    "format": Recipe((TAG_FORMAT,), ""),
-    "json_schema": Recipe((FINAL_ANSWER, JSON_SCHEMA), "", needs='"jsonschema>=4.20,<5", "referencing"'),
+    "json_schema": Recipe((JSON_SCHEMA,), "", needs='"jsonschema>=4.20,<5", "referencing"'),
 }
 
 
@@ -76,8 +70,6 @@ def new_reward(args) -> str:
     columns, constants, cases = [gold] if gold else [], {}, []
     if args.task == "code":
         constants = {"LIMITS": limits_of(args), "PAY": f'"{args.pay}"'}
-    elif args.task == "format":
-        constants, cases = {"TAGS": f"[{', '.join(map(quoted, args.tags))}]"}, format_cases(args.tags)
     elif args.task == "json_schema":
         columns = args.exact or []
         constants, cases = json_parts(args)
@@ -98,20 +90,6 @@ def limits_of(args) -> str:
     limits |= {"memory_mb": args.memory_mb, "strict": args.task == "passes_tests"}  # raise where nothing isolates
     limits |= {"stop_at_first_failure": args.stop_at_first_failure, "each_alone": args.per == "call"}
     return repr({name: value for name, value in limits.items() if value}).replace("'", '"')
-
-
-def format_cases(tags: list[str]) -> list[tuple]:
-    """Cases of the task format, their scores worked out by hand for n tags: 0.5 * marks / (2 n)."""
-    whole, n = "\n".join(f"<{tag}>word</{tag}>" for tag in tags), len(tags)
-    return [
-        (whole, {}, 1.0),
-        (f" {whole}\n", {}, 1.0),
-        (f"{whole} and more", {}, 0.5),  # every mark, but text outside
-        (whole.replace("word", "", 1), {}, 0.5),
-        (f"<{tags[0]}>word", {}, 0.25 / n),
-        (f"<{tags[0]}>word</{tags[0]}>{whole}", {}, 0.0),  # a mark that stands twice
-        ("", {}, 0.0),
-    ]
 
 
 # ------------------------------------------------------------------------------------------------ JSON by a schema
@@ -197,8 +175,6 @@ def tested(path: Path) -> str:
 
 def checks_of(args) -> list[str]:
     """The flags of reward_preflight.py that fit a task: its profile, and what has full marks."""
-    if args.task == "format":
-        return ["--profile", "format", "--gold_template", "\n".join(f"<{tag}>text</{tag}>" for tag in args.tags)]
     if args.task == "json_schema":
         return ["--profile", "answer" if args.exact else "format", "--gold_template", args.gold_template]
     return []

@@ -4,7 +4,7 @@ import json
 import sys
 
 from contract import GOLD, completion_text, rows_of, verl_row
-from short_answer import CASES, score  # of the task that was asked for
+from math_answer import CASES, score  # of the task that was asked for
 
 
 def reward_name(prompts, completions, gold_column, **columns) -> list[float | None]:
