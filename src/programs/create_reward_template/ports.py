@@ -74,11 +74,11 @@ def without_trainer(args) -> str:
     if not trains(text):
         return file
     extracted = args.output.with_name(f"{Path(file).stem}_rewards.py")
-    own = extract(text, [name, weight])
-    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == own
+    rewards = extract(text, [name, weight])
+    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == rewards
     got = f"got {extracted}, which exists and would hold the rewards of {file}"
     need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
-    extracted.write_text(own, encoding="utf-8")
+    extracted.write_text(rewards, encoding="utf-8")
     say(f"note: {file} imports a trainer, so {extracted} has its rewards alone; keep it beside {args.output}")
     return str(extracted)
 
@@ -307,9 +307,9 @@ def compared(args) -> dict:
         scores.append((original_score(args, text, row) if args.target == "verl" else ported, ported))
     raised = [a for a, _ in scores if isinstance(a, str)]
     if len(raised) == len(scores):
-        said = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"
-        need(not args.inline, said)
-        say(f"warning: {said}, as its port was compared with nothing")
+        problem = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"
+        need(not args.inline, problem)
+        say(f"warning: {problem}, as its port was compared with nothing")
     for a, b in scores:
         same = a == b or (isinstance(a, str) and isinstance(b, str))
         remedy = OTHERWISE if args.inline else "report it"

@@ -173,25 +173,25 @@ def tested(path: Path) -> str:
     return done.stdout.strip()
 
 
-def checks_of(args) -> list[str]:
-    """The flags of reward_preflight.py that fit a task: its profile, and what has full marks."""
-    if args.task == "json_schema":
-        return ["--profile", "answer" if args.exact else "format", "--gold_template", args.gold_template]
-    return []
-
-
 def preflighted(args) -> dict:
     """What reward_preflight.py says of the written reward on the rows of --data, in short."""
     script = SCRIPTS / "reward_preflight.py"
     need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
     command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
-    command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
+    command += ["--prompt_column", args.prompt_column or "prompt"]
+    if args.task == "json_schema":
+        profile = "answer" if args.exact else "format"
+        command += ["--profile", profile, "--gold_template", args.gold_template]
     command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
     done = subprocess.run(command, capture_output=True, text=True)
     wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
     need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
     outcome = json.loads(done.stdout)
     paid_nothing = [probe["name"] for probe in outcome["probes"] if probe["status"] == "pass"]
-    said = {"ready": outcome["ready"], "rows": outcome["rows"], "gold_with_full_marks": outcome["gold"]["full_marks"]}
-    said |= {"completions": sum(f["completions"] for f in outcome["functions"]), "not_paid": paid_nothing}
-    return said | {"findings": outcome["findings"]}
+    summary = {
+        "ready": outcome["ready"],
+        "rows": outcome["rows"],
+        "gold_with_full_marks": outcome["gold"]["full_marks"],
+    }
+    summary |= {"completions": sum(f["completions"] for f in outcome["functions"]), "not_paid": paid_nothing}
+    return summary | {"findings": outcome["findings"]}
