@@ -62,7 +62,7 @@ def with_signature(text: str, args) -> str:
     if args.task in ("code", "passes_tests") and (unread := {*others} - {"entry_point", "setup", *OF_TRL}):
         say(f"note: {args.output} does not read {', '.join(sorted(unread))} of --signature; edit it if it should")
     if args.answers == "completions":  # so that TRL can call it
-        args.name = name
+        text, args.name = text.replace(f":{args.name}", f":{name}", 1), name
     body, main, end = text.rpartition(START) if START in text else (text, "", "")
     return body.rstrip() + "\n\n\n" + "\n".join(lines) + "\n" + main + end
 

@@ -55,7 +55,6 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
     both = "trl, verl or both (default: both; with --from the other contract)"
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
-    flag("weights", "--from a list: a number for each function", port, nargs="+", type=float, metavar="W")
     inline = "--from to verl: the shortest port, with the function inside"
     flag("inline", inline, port, action="store_true")
     tried = (*(task for task in TASKS if task != "passes_tests"), *port)
