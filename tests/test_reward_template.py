@@ -703,6 +703,22 @@ def test_a_signature_says_name_column_and_order(tmp_path, capsys):
     make(tmp_path, "--task", "passes_tests", "--signature", "code(completions, tests, prompts, level)", name="a.py")
     assert "does not read level of" in capsys.readouterr().err
     assert load(tmp_path, "a.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
+    make(tmp_path, "--task", "code", "--signature", "code(completions, tests, entry_point)", name="c.py")
+    one_name = load(tmp_path, "c.py").code([FENCED, FENCED.replace("double", "d")], ["[[[2], 4]]"] * 2, "double")
+    assert one_name == [1.0, 0.0]
+
+
+def test_a_copy_of_the_library_is_one_file_for_trl_and_verl(tmp_path):
+    """The lines of references/reward_design.md, scored by hand."""
+    page = (ROOT / "references" / "reward_design.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^```python end of my_rewards.py\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "my_reward.py").write_text(LIBRARY.read_text(encoding="utf-8") + lines, encoding="utf-8")
+    module, whole = load(tmp_path), "<think>a</think><answer>The Nile.</answer>"
+    texts = [whole, "nile", "<think>a</think><answer>Po</answer>"]
+    assert module.layout(None, texts) == [1.0, 0.0, 1.0]
+    assert module.rubric(None, texts, answer=["Nile"] * 3) == pytest.approx([1.1, 1.0, 0.0])
+    assert module.named(None, texts, ["Nile"] * 3) == [1.0, 1.0, 0.0]
+    assert [module.compute_score("d", text, "Nile") for text in texts] == pytest.approx([1.1, 1.0, 0.0])
 
 
 SQUARES = [((n,), n * n) for n in range(4)]
@@ -885,9 +901,9 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--from", "mine.py:correct", *OUT], "try --task math"),
     (["--task", "math"], "got no --output"),
     (["--task", "maths", *OUT], "try math"),
-    (["--task", "custom", *OUT], "got --task custom, which was removed; try several rewards with weights"),
-    (["--task", "llm_judge", *OUT], "try --from llm_judge, the judge of the reward library"),
-    (["--task", "math", "--rule", "words:1-2", *OUT], "removed; try --reward exact_match"),
+    (["--task", "custom", *OUT], "got --task custom, which was removed; try --reward COPY.py:mine in"),
+    (["--task", "llm_judge", *OUT], "--from llm_judge for verl, with OPENAI_BASE_URL"),
+    (["--task", "math", "--rule", "words:1-2", *OUT], "removed; try combine([exact_match"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "math.py"], "try --output my_math.py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
@@ -895,8 +911,8 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
     (["--task", "math", "--name", "compute_score", *OUT], "expected a Python name"),
     (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected a Python name"),
-    (["--task", "format", "--tags", "a", "b", *OUT], "removed; try soft_xml_format of the reward library"),
-    (["--task", "qa", *OUT], "got --task qa, which was removed; try --reward exact_match in a trainer"),
+    (["--task", "format", "--tags", "a", "b", *OUT], "removed; try soft_xml_format.configure("),
+    (["--task", "qa", *OUT], "got --task qa, which was removed; try --reward squad_exact_match in a trainer"),
     (["--from", "mine.py:corect", *OUT], "try correct"),
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "a reward of TRL's contract; expected --for verl"),

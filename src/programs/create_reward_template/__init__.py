@@ -30,8 +30,8 @@ below it. It compares both on completions of the gold answers of --data, or of t
 score differs.
 
 Deliberately left out: batch-level rewards in verl, which calls the function once for each row; sums of several rewards,
-which trainers weigh (--reward a.py:f b.py:g*0.2); short answers, formats and judges, for which the reward library has
-functions (--from llm_judge ports one to verl).
+which trainers weigh (--reward a.py:f --reward b.py:g*0.2); short answers, formats and judges, for which the reward
+library has functions (--from llm_judge ports one to verl).
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py

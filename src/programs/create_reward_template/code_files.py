@@ -53,6 +53,9 @@ def with_signature(text: str, args) -> str:
     header = [x + "=None" if x in others and x not in OF_TRL else x for x in args.parameters]
     header += [] if prompt in args.parameters else [f"{prompt}=None"]
     given = {"prompts": prompt, "completions": args.answers} | {x: x for x in (args.gold_column, *others)}
+    if not one:  # one text stands for all rows
+        of_all = {"entry_point", "setup"} & {*others}
+        given |= {x: f"[{x}] * len({args.answers}) if isinstance({x}, str) else {x}" for x in of_all}
     call = ", ".join(f"{x}=[{value}]" if one else f"{x}={value}" for x, value in given.items())
     lines = [f"def {name}({', '.join(header)}, **kwargs):"]
     lines += [f'    """What {args.name} says of {"one answer" if one else "answers"}."""']

@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from parts.foundation.bundle import EMBEDDED_REWARDS
 from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec, spec_parts
@@ -25,11 +26,12 @@ from programs.create_reward_template.ports import compared, ported
 from programs.create_reward_template.tasks import SCRIPTS, TASKS, new_reward, preflighted, tested
 
 WITH_GOLD = ("math", "final_number", "code", "passes_tests")
+IN_COPY = f"in a trainer, --from COPY.py:mine for verl, after `cp {EMBEDDED_REWARDS} COPY.py` and at its end `mine = "
 REMOVED = {  # task: what to use
-    "llm_judge": "--from llm_judge, the judge of the reward library",
-    "qa": "--reward exact_match in a trainer, --from exact_match for verl",
-    "format": "--reward soft_xml_format in a trainer, --from soft_xml_format for verl",
-    "custom": "several rewards with weights: --reward exact_match --reward max_length_penalty*0.1 in the trainer",
+    "llm_judge": "--reward llm_judge in a trainer, --from llm_judge for verl, with OPENAI_BASE_URL and JUDGE_MODEL set",
+    "qa": "--reward squad_exact_match in a trainer, --from squad_exact_match for verl",
+    "format": f'--reward COPY.py:mine {IN_COPY}soft_xml_format.configure(tags=["think", "answer"])`',
+    "custom": f"--reward COPY.py:mine {IN_COPY}combine([exact_match, max_length_penalty], [1, 0.1], mode='gated')`",
 }
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
