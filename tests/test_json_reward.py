@@ -84,6 +84,7 @@ def test_it_is_tried_on_data_as_a_format(written, tmp_path, capsys):
         (json.dumps(PERSON), ["--schema", "none.json"], "No such file"),
         (json.dumps(PERSON), ["--schema", ""], "without a schema; try --schema FILE"),
         (json.dumps(PERSON), ["--exact", "nam"], "try name"),
+        (json.dumps(PERSON), ["--tags", "a"], "got --tags with json_schema"),
     ],
 )
 def test_what_cannot_be_used(tmp_path, monkeypatch, capsys, schema, flags, said):

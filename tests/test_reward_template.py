@@ -18,11 +18,12 @@ import warnings
 
 import pytest
 from conftest import ROOT, edited, load_module, load_script, run_script, script_env, write_lines
+from local_server import serving
 from preflight_here import try_here
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
-TASKS = ["math", "code"]
-FILES = [*((task, "both") for task in TASKS), ("math", "trl"), ("code", "verl")]
+TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
+FILES = [*((task, "both") for task in TASKS), ("qa", "trl"), ("code", "verl")]
 template = load_script("create_reward_template")
 numbers = itertools.count()
 
@@ -93,7 +94,7 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract, capsys)
     source = path.read_text(encoding="utf-8")
     assert not re.search(r"TODO|FIXME|NotImplemented|^\s*(pass|\.\.\.)$|@[A-Z]+@", source, re.MULTILINE)
     defined = set(re.findall(r"^(?:async )?def (\w+)", source, re.MULTILINE))
-    name = f"{task}_reward"
+    name = f"{task}_reward".replace("llm_", "")
     assert (name in defined, "compute_score" in defined) == (contract != "verl", contract != "trl")
     if contract == "both":
         assert load(path.parent).self_test() == 0
@@ -109,8 +110,12 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract, capsys)
 MUTATIONS = {  # a fault in the core or an adapter, which the file's own test must see
     "math": ("math_score(text, row.get(GOLD)", 'math_score(text, "7"'),
     "code": ("float(verdict.all_passed)", "1.0"),
-    "math by trl": ("return [score(", "return [0.5 + score("),
-    "math by verl": ("row[field] = ", 'row["x"] = '),
+    "qa": ("float(bool(answers & golds))", "float(any(gold in normal(text) for gold in golds))"),
+    "format": ("text.count(mark) != 1", "False"),
+    "llm_judge": ("float(found[1])) / 10", "float(found[1]))"),
+    "custom": ("0.1, lambda", "0.3, lambda"),
+    "qa by trl": ("return [score(", "return [0.5 + score("),
+    "qa by verl": ("row[field] = ", 'row["x"] = '),
 }
 
 
@@ -119,7 +124,7 @@ def test_own_test_sees_a_fault(files, what, tmp_path, capsys):
     shutil.copytree(files[what.split()[0], "both"], tmp_path / "copy")
     path = tmp_path / "copy" / "my_reward.py"
     path.write_text(edited(path.read_text(), [MUTATIONS[what]]))
-    if what == "math by trl":
+    if what == "qa by trl":
         with pytest.raises(TypeError):  # of a score that is None
             load(path.parent).self_test()
     else:
@@ -135,6 +140,7 @@ BY_HAND = [
     ("math", r"\boxed{6*2}", {"answer": "12", "prompt": [{"role": "user", "content": "6*2="}]}, 0.0),
     ("math", r"\boxed{12}", {"answer": None}, None),
     *[("math", f"#### 12{end}", {"answer": "12"}, 1.0) for end in ("</s>", "<|im_end|>\n<|endoftext|>", "<pad><pad>")],
+    *[("qa", f"Paris{end}", {"answer": "Paris"}, 1.0) for end in ("</s>", "<end_of_turn>", "<｜end▁of▁sentence｜>")],
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return 2"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 0.0),
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": "[[[1], 2]]", "entry_point": "f"}, 1.0),
@@ -143,6 +149,50 @@ BY_HAND = [
     ("code", f"{BLOCK.format('x')}\n{BLOCK.format('def f(): return 5')}", {"tests": ["assert f() == 5"]}, 1.0),
     ("code", "```python\ndef f(x):\n    return 5", {"tests": ["assert f(1) == 5"]}, 1.0),
     ("code", BLOCK.format("while True: pass"), {"tests": []}, None),
+    ("qa", "The answer is: Paris.", {"answer": "Paris"}, 1.0),
+    ("qa", "Answer: the  Nile\nIt is long.", {"answer": "NILE"}, 1.0),
+    ("qa", "<answer> LON </answer>", {"answer": ["London", "LON"]}, 1.0),
+    ("qa", "Paris or Rome", {"answer": "Paris"}, 0.0),
+    ("qa", "-5", {"answer": "5"}, 0.0),
+    ("qa", "C++", {"answer": "C"}, 0.0),
+    ("qa", '**"Jean-Luc"**', {"answer": "jean luc"}, 1.0),
+    *[
+        ("qa", text, {"answer": "Paris"}, 1.0)
+        for text in (
+            *("**Answer**: Paris", "*Answer:* **Paris**.", "The answer would be Paris.", "The answer must be Paris"),
+            *("Answer: Paris\n\nThe answer must be a city.", "I thought \\boxed{Rome}.\nThe answer is Paris."),
+            *("The answer is Paris. It lies on the Seine.", "The answer is **Paris**. This city is old. It is big."),
+            *("The answer is Paris because it is the capital.", "We look.\n\n### Final Answer\n\n**Paris**"),
+            *(r"\boxed{Paris}", r"As asked in \boxed{}: $\boxed{\text{Paris}}$.", r"<answer>\boxed{Paris}</answer>"),
+            *(r"The answer is the capital: \boxed{Paris}, not \boxed{Rome}", r"\boxed{Paris}, so \boxed{Paris}"),
+        )
+    ],
+    *[
+        ("qa", text, {"answer": "Paris"}, 0.0)
+        for text in (
+            *("The answer is Paris. That is wrong.", "\\boxed{Paris} is wrong. The answer is Rome."),
+            *("The answer is Paris. It could be Rome.", "The answer is Paris. Or Rome is right.", "Paris. Rome. Oslo."),
+            *("The answer is Paris. It isn't.", "The answer would not be Paris.", "**Wrong answer**: Paris"),
+            *(r"\boxed{Rome} or \boxed{Paris}", r"The answer is not \boxed{Paris}.", r"<think>\boxed{Paris}</think>"),
+            *("The answer is Paris because I guess. Or Rome.", "Not Paris because it is big"),
+            r"<answer>\boxed{Paris}</answer><answer>Rome</answer>",
+        )
+    ],
+    *[("qa", f"The answer is {said}. It lies on the Seine.", {"answer": said}, 1.0) for said in ("yes", "no", "42")],
+    *[("qa", f"The answer is {name}", {"answer": name}, 1.0) for name in ("Mrs. Dalloway", "J. K. Rowling")],
+    *[("qa", text, {"answer": "1914-1918"}, 1.0) for text in ("1914–1918", "Answer: 1914-1918")],
+    ("qa", "−5", {"answer": "-5"}, 1.0),
+    ("qa", "−5", {"answer": "5"}, 0.0),
+    ("qa", "x", {"answer": " "}, None),
+    ("format", "<think>a</think><answer>b</answer>", {}, 1.0),
+    ("format", "<think>a</think><answer>b", {}, 0.375),
+    ("format", "<think>\u200b</think><answer>\ufeff</answer>", {}, 0.5),  # empty, to the eye
+    ("format", "so <think>a</think><answer>b</answer>", {}, 0.5),
+    ("format", "<answer>b</answer><think>a</think>", {}, 0.25),  # <think> and </think> come in order, then no <answer>
+    ("custom", "blue", {"answer": "Blue"}, 1.0),
+    ("custom", "red", {"answer": "Blue"}, 0.0),
+    ("custom", "<answer>blue</answer>" + " x" * 400, {"answer": "Blue"}, 1 / 1.1),
+    ("custom", "blue", {"answer": None}, None),
 ]
 
 
@@ -177,7 +227,7 @@ def test_hostile_text_scores_in_time_and_never_raises(files):
         " " * 50_000 + "x",
     ]
     texts += ["\ud800", "\x00" * 1000, "```\n" * 9_999]
-    for task in TASKS:
+    for task in ("math", "code", "qa", "format", "custom"):
         module, row = load(files[task, "both"]), DATA[task]
         started = time.process_time()
         scores = by_trl(getattr(module, f"{task}_reward"), [row] * len(texts), texts)
@@ -186,25 +236,26 @@ def test_hostile_text_scores_in_time_and_never_raises(files):
 
 
 def test_empty_batch_and_wrong_lengths(files):
-    reward = load(files["math", "trl"]).math_reward
-    assert reward([], [], answer=[]) == [] and reward(None, ["7"], answer=["7"]) == [1.0]
+    module = load(files["qa", "trl"])
+    assert module.qa_reward([], [], answer=[]) == [] and module.qa_reward(None, ["a"], answer=["a"]) == [1.0]
     with pytest.raises(ValueError, match="argument"):  # of zip
-        reward(["?"] * 2, ["7", "8"], answer=["7"])
+        module.qa_reward(["?"] * 2, ["a", "b"], answer=["a"])
     with pytest.raises(TypeError, match="answer"):
-        reward(["?"], ["7"])
+        module.qa_reward(["?"], ["a"])
 
 
 def test_rows_of_verl_from_other_tools(files):
     import numpy
 
-    module = load(files["math", "both"])
+    module = load(files["qa", "both"])
     score = module.compute_score
-    assert score("nq", "7", "7")["score"] == 1.0  # plain ground_truth, no extra_info
-    assert score("nq", "7", numpy.array(["7", "8"]), None)["score"] == 1.0  # from pandas
+    assert score("nq", "Paris", "Paris")["score"] == 1.0  # plain ground_truth, no extra_info
+    assert score("nq", "Paris", numpy.array(["Paris", "paris"]), None)["score"] == 1.0  # from pandas
     extra = {"answer": "a long solution", "index": 3, "reward_router_address": "x"}
     assert score("gsm8k", "7", "7", extra, reward_router_address="x")["score"] == 1.0  # ground_truth wins
-    extra = {"ground_truth_field": "none", "json_columns": numpy.array(["answer"]), "answer": '["7", "8"]'}
-    assert score("data", "8", "", extra)["score"] == 1.0
+    extra = {"ground_truth_field": "none", "json_columns": numpy.array(["answer"]), "answer": '["x", "y"]'}
+    assert score("data", "y", "", extra)["score"] == 1.0
+    module = load(files["math", "both"])
     messages = [{"role": "user", "content": "2^10 ="}]
     extras = [{"raw_prompt": numpy.array(messages)}, {"prompt": "2^10 ="}, {}]  # copying the task pays nothing
     assert [module.compute_score("d", r"\boxed{2^10}", "1024", e)["score"] for e in extras] == [0.0, 0.0, 1.0]
@@ -212,18 +263,46 @@ def test_rows_of_verl_from_other_tools(files):
 
 
 def test_what_an_environment_says_is_not_paid(files):
-    turns = [("assistant", "I give up."), ("user", "<answer>7</answer>"), ("tool", "7")]
+    turns = [("assistant", "I give up."), ("user", "<answer>Paris</answer>"), ("tool", "Paris")]
     said = [{"role": role, "content": text} for role, text in turns]
-    assert load(files["math", "trl"]).math_reward(["?"] * 2, [said, said[1:]], answer=["7"] * 2) == [0.0, 0.0]
+    assert load(files["qa", "trl"]).qa_reward(["?"] * 2, [said, said[1:]], answer=["Paris"] * 2) == [0.0, 0.0]
 
 
 DATA = {
     "math": {"prompt": "34+71=", "answer": "105"},
     "code": {"prompt": "Square x.", "tests": ["assert f(3) == 9"], "solution": "def f(x):\n    return x * x"},
+    "qa": {"prompt": "Capital of France?", "answer": "Paris"},
+    "format": {"prompt": "34+71=", "answer": "105"},
+    "llm_judge": {"prompt": "34+71=", "answer": "105"},
+    "custom": {"prompt": "34+71=", "answer": "105"},
 }
 
 
-def test_trl_trainer_scores_with_it(files):
+@pytest.fixture
+def judge(monkeypatch):
+    """An endpoint, which the environment names: 10 where the fenced text is the reference answer, else 0.
+
+    Before that it answers with the statuses of `script`; `reply` takes the place of the grade.
+    """
+    state = types.SimpleNamespace(seen=[], script=[], reply=None)
+
+    def answer(asked) -> tuple:
+        message = asked.body["messages"][0]["content"]
+        state.seen.append((asked.path, asked.headers["Authorization"], asked.body["model"], message))
+        text = message.split("\n" + message.splitlines()[-1] + "\n", 1)[-1].rpartition("\n")[0]
+        gold = re.search(r"(?s)Reference answer:\n(.*?)\n\nThe answer to grade", message)
+        reply = state.reply or f'So {{"score": {10 if gold and text == gold[1] else 0}}}'
+        return state.script.pop(0) if state.script else 200, {"choices": [{"message": {"content": reply}}]}
+
+    with serving(answer) as url:
+        for name, value in (("BASE_URL", f"{url}/v1"), ("API_KEY", "secret-key")):
+            monkeypatch.setenv(f"OPENAI_{name}", value)
+        monkeypatch.setenv("JUDGE_MODEL", "grader")
+        yield state
+
+
+@pytest.mark.parametrize("task", ["qa", "llm_judge"])  # a function, and one that is awaited
+def test_trl_trainer_scores_with_it(files, task, judge):
     """GRPOTrainer's own method that calls rewards, on a stand-in for the trainer."""
     import torch
     from trl import GRPOTrainer
@@ -235,18 +314,13 @@ def test_trl_trainer_scores_with_it(files):
         accelerator=types.SimpleNamespace(device=torch.device("cpu"), is_main_process=True),
         state=types.SimpleNamespace(global_step=1),
         args=types.SimpleNamespace(report_to=[]),
-        reward_funcs=[load(files["math", "both"]).math_reward],
-        **{
-            "reward_processing_classes": [None],
-            "reward_func_names": ["math"],
-            "environments": None,
-            "async_loop": loop,
-        },
+        reward_funcs=[getattr(load(files[task, "both"]), f"{task}_reward".replace("llm_", ""))],
+        **{"reward_processing_classes": [None], "reward_func_names": [task], "environments": None, "async_loop": loop},
         **{"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None},
     )
-    prompts = [[{"role": "user", "content": DATA["math"]["prompt"]}]] * 2
-    completions = [[{"role": "assistant", "content": text}] for text in (DATA["math"]["answer"], "nothing of the kind")]
-    rows = [DATA["math"] | {"prompt": prompt} for prompt in prompts]
+    prompts = [[{"role": "user", "content": DATA[task]["prompt"]}]] * 2
+    completions = [[{"role": "assistant", "content": text}] for text in (DATA[task]["answer"], "nothing of the kind")]
+    rows = [DATA[task] | {"prompt": prompt} for prompt in prompts]
     scores = GRPOTrainer._calculate_rewards(trainer, rows, prompts, completions, [[1], [2]])
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
@@ -254,16 +328,110 @@ def test_trl_trainer_scores_with_it(files):
     assert scores.tolist() == [[1.0], [0.0]]
 
 
-# ------------------------------------------------------------------------------------------------ options
+# ------------------------------------------------------------------------------------------------ judge
 
 
-def test_columns_and_names_are_as_asked(tmp_path):
-    make(tmp_path, "--task", "math", "--gold-column", "label", "--name", "right", name="math_reward.py")
-    module = load(tmp_path, "math_reward.py")
-    assert module.right(["?"], ["7"], label=["7"]) == [1.0] and module.compute_score("d", "7", "7")["score"] == 1.0
+@pytest.fixture
+def judging(files, judge):
+    """The generated judge as a module, which waits only briefly between tries."""
+    module = load(files["llm_judge", "both"])
+    module.BACKOFF_S = 0.01
+    return module
+
+
+def test_judge_asks_with_task_reference_and_fence(judging, judge):
+    row = {"prompt": [{"role": "user", "content": "34+71="}], "answer": "105"}
+    assert by_trl(judging.judge_reward, [row, row], ["105", "104"]) == [1.0, 0.0]
+    assert by_verl(judging, row, "105") == {"score": 1.0, "applies": 1.0}
+    path, key, model, message = judge.seen[-1]
+    assert (path, key, model) == ("/v1/chat/completions", "Bearer secret-key", "grader")
+    assert "34+71=" in message and "Reference answer:\n105" in message
+    fence = message.splitlines()[-1]
+    assert message.count(fence) == 3 and fence not in judging.message_of("106", row)
+
+
+REPLIES = {
+    'I think {"score": 2} at first, then\n```json\n{"score": 8.5}\n```': 0.85,
+    **{'{"score": 70}': 1.0, '{"score": 3} or so': None, '{"score": -1}': None, "seven": None},
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_judge_reads_only_what_ends_the_reply(judging, judge):
+    row = {"prompt": "?", "answer": "1"}
+    for judge.reply, expected in REPLIES.items():
+        assert by_trl(judging.judge_reward, [row], ["x"]) == [expected], judge.reply
+        assert by_verl(judging, row, "x") == {"score": expected or 0.0, "applies": float(expected is not None)}
+
+
+def test_judge_retries_what_can_pass_and_nothing_else(judging, judge):
+    judge.script = [503, 429]
+    assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [1.0] and len(judge.seen) == 3
+    for judge.script, told, asked in (([401], "no score from grader", 4), ([500] * 9, "HTTPError 500", 9)):
+        with pytest.warns(UserWarning, match=told):
+            assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
+        assert len(judge.seen) == asked
+    judging.BASE_URL, judging.RETRIES = "http://127.0.0.1:9/v1", 1
+    with pytest.warns(UserWarning, match="no score"):
+        assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
+
+
+def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
+    with pytest.warns(UserWarning, match="sees only the answer"):
+        assert by_verl(judging, {"answer": "105"}, "105")["score"] == 1.0
+    three = threading.Barrier(3)  # none passes before three are there; one after the other, the first breaks it
+    judging.reply_to = lambda message: f'{{"score": {5 + 0 * three.wait(60)}}}'
+    assert by_trl(judging.judge_reward, [{"prompt": "?"}] * 16, ["x"] * 15 + [" "]) == [0.5] * 15 + [0.0]
+
+
+# ------------------------------------------------------------------------------------------------ rubrics, options
+
+RULES = [  # rule, row, text that holds, text that does not
+    ("equals:city", {"city": "New  York"}, "<answer>new york</answer>", "York"),
+    ("contains:city", {"city": "York"}, "I am in york.", "I am in Yorkshire."),
+    (r"matches:\bfoo\d{2}\b", {}, "a foo12 b", "foo123"),
+    (r"lacks:(?i)as an ai", {}, "Yes.", "As an AI, I"),
+    ("words:2-3", {}, "a b c", "a b c d"),
+    ("words:2-3", {}, "a b", "a"),
+]
+
+
+def test_every_rule_holds_of_one_text_and_not_of_another(tmp_path):
+    for number, (rule, row, good, bad) in enumerate(RULES):
+        flags = ["--task", "custom", "--rule", rule, "--output", str(tmp_path / f"r{number}.py")]
+        assert template.main(flags) == 0
+        module = load(tmp_path, f"r{number}.py")
+        assert module.self_test() == 0
+        assert by_trl(module.custom_reward, [row] * 2, [good, bad]) == [1.0, 0.0], rule
+        assert [by_verl(module, {"answer": "x"} | row, text)["score"] for text in (good, bad)] == [1.0, 0.0]
+        if row:
+            assert by_trl(module.custom_reward, [dict.fromkeys(row)], [good]) == [None]
+
+
+def test_rubric_weights_gate_and_mean(tmp_path):
+    rules = ["--rule", "equals:answer*3", "--rule", "words:1-2*0.5", "--rule", "contains:word*0.5"]
+    row = {"answer": "a b", "word": "b"}
+    make(tmp_path, "--task", "custom", *rules)
+    module = load(tmp_path)
+    assert module.self_test() == 0
+    for module.GATED, expected in ((True, [1, 0.0, 0.0]), (False, [1, 0.25, 0.125])):
+        assert by_trl(module.custom_reward, [row] * 3, ["a b", "x b", "x c"]) == expected
+        # a check that does not apply counts in neither sum: (3 + 0.5) / 3.5
+        assert by_trl(module.custom_reward, [{"answer": "a b", "word": None}], ["a b"]) == [1.0]
+        assert by_trl(module.custom_reward, [row], ["<answer>a b</answer> at last"]) == [3.5 / 4]
+
+
+def test_columns_tags_and_names_are_as_asked(tmp_path):
+    make(tmp_path, "--task", "qa", "--gold-column", "label", "--name", "right", name="qa.py")
+    module = load(tmp_path, "qa.py")
+    assert module.right(["?"], ["x"], label=["x"]) == [1.0] and module.compute_score("d", "x", "x")["score"] == 1.0
     make(tmp_path, "--task", "code", "--gold_column", "checks", name="a.py")
     assert by_trl(load(tmp_path, "a.py").code_reward, [{"checks": "assert f() == 1"}], ["def f(): return 1"]) == [1]
-    assert module.self_test() == 0
+    make(tmp_path, "--task", "format", "--tags", "plan", "code", "answer", name="format.py")
+    whole = "<plan>a</plan><code>b</code><answer>c</answer>"
+    scores = by_trl(load(tmp_path, "format.py").format_reward, [{}] * 2, [whole, "<plan>a</plan>"])
+    assert scores == [1.0, pytest.approx(0.5 * 2 / 6)]
+    assert load(tmp_path, "qa.py").self_test() == load(tmp_path, "format.py").self_test() == 0
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -697,28 +865,15 @@ def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
 
 @pytest.mark.long
 def test_a_signature_says_name_column_and_order(tmp_path, capsys):
-    make(tmp_path, "--task", "math", "--signature", "def right(completions, gold, level=None)", name="m.py")
-    assert load(tmp_path, "m.py").right(["7", "8"], ["7", "7"], ["easy", "hard"]) == [1.0, 0.0]
-    assert self_test(tmp_path / "m.py").returncode == 0
+    make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold, level=None)", name="qa.py")
+    assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"], ["easy", "hard"]) == [1.0, 0.0]
+    assert self_test(tmp_path / "qa.py").returncode == 0
     make(tmp_path, "--task", "passes_tests", "--signature", "code(completions, tests, prompts, level)", name="a.py")
     assert "does not read level of" in capsys.readouterr().err
     assert load(tmp_path, "a.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
     make(tmp_path, "--task", "code", "--signature", "code(completions, tests, entry_point)", name="c.py")
     one_name = load(tmp_path, "c.py").code([FENCED, FENCED.replace("double", "d")], ["[[[2], 4]]"] * 2, "double")
     assert one_name == [1.0, 0.0]
-
-
-def test_a_copy_of_the_library_is_one_file_for_trl_and_verl(tmp_path):
-    """The lines of references/reward_design.md, scored by hand."""
-    page = (ROOT / "references" / "reward_design.md").read_text(encoding="utf-8")
-    (lines,) = re.findall(r"^```python end of my_rewards.py\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    (tmp_path / "my_reward.py").write_text(LIBRARY.read_text(encoding="utf-8") + lines, encoding="utf-8")
-    module, whole = load(tmp_path), "<think>a</think><answer>The Nile.</answer>"
-    texts = [whole, "nile", "<think>a</think><answer>Po</answer>"]
-    assert module.layout(None, texts) == [1.0, 0.0, 1.0]
-    assert module.rubric(None, texts, answer=["Nile"] * 3) == pytest.approx([1.1, 1.0, 0.0])
-    assert module.named(None, texts, ["Nile"] * 3) == [1.0, 1.0, 0.0]
-    assert [module.compute_score("d", text, "Nile") for text in texts] == pytest.approx([1.1, 1.0, 0.0])
 
 
 SQUARES = [((n,), n * n) for n in range(4)]
@@ -754,8 +909,8 @@ def test_the_task_code_pays_and_limits_as_asked(tmp_path):
 
 
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
-    make(tmp_path, "--task", "math", "--signature", "right(completion_ids, completions, gold)", name="m.py")
-    assert load(tmp_path, "m.py").right([[1]], ["7"], [["7", "8"]]) == [1.0]
+    make(tmp_path, "--task", "qa", "--signature", "right(completion_ids, completions, gold)", name="qa.py")
+    assert load(tmp_path, "qa.py").right([[1]], ["The U.S.A."], [["USA", "United States"]]) == [1.0]
     make(tmp_path, "--task", "passes_tests", "--signature", "code(prompts, completions, completion_ids, tests)")
 
 
@@ -804,11 +959,18 @@ def test_data_tries_what_was_written(tmp_path, monkeypatch, capsys):
     tried = make(tmp_path, "--task", "final_number", "--data", data)["tried"]
     assert tried["ready"] and tried["rows"] == 6 and tried["gold_with_full_marks"] == 1.0 and not tried["findings"]
     assert {"empty", "prompt_echo", "truncated", "answer_listing", "wrong_answer"} <= {*tried["not_paid"]}
-    rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": "1+1=", "answer": "two"}] * 4)
-    flags = ["--task", "final_number", "--data", str(rows), "--output", str(tmp_path / "paid.py")]
+    flags = ["--task", "custom", "--rule", "words:1-400", "--data", str(data), "--output", str(tmp_path / "paid.py")]
     assert template.main(flags) == 1 and (tmp_path / "paid.py").exists()
     found = json.loads(capsys.readouterr().out)["tried"]
     assert not found["ready"] and found["findings"]
+
+
+@pytest.mark.parametrize("tags", [["think", "answer"], ["answer"]])
+def test_a_format_pays_in_full_what_it_asks_for_on_data_without_answers(tmp_path, monkeypatch, tags):
+    try_here(monkeypatch, template)
+    write_lines(tmp_path / "rows.jsonl", [{"prompt": f"Say {word}"} for word in "abcd"])
+    tried = make(tmp_path, "--task", "format", "--tags", *tags, "--data", tmp_path / "rows.jsonl")["tried"]
+    assert tried["ready"] and tried["gold_with_full_marks"] == 1.0
 
 
 def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothing(tmp_path, monkeypatch, capsys):
@@ -900,19 +1062,23 @@ BAD = [  # flags, what the message holds
     (OUT, "try --task math"),
     (["--task", "math", "--from", "mine.py:correct", *OUT], "try --task math"),
     (["--task", "math"], "got no --output"),
-    (["--task", "maths", *OUT], "try math"),
-    (["--task", "custom", *OUT], "got --task custom, which was removed; try --reward COPY.py:mine in"),
-    (["--task", "llm_judge", *OUT], "--from llm_judge for verl, with OPENAI_BASE_URL"),
-    (["--task", "math", "--rule", "words:1-2", *OUT], "removed; try combine([exact_match"),
+    (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "math.py"], "try --output my_math.py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
     (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
-    (["--task", "math", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
-    (["--task", "math", "--name", "compute_score", *OUT], "expected a Python name"),
+    (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
+    (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
+    (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
     (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected a Python name"),
-    (["--task", "format", "--tags", "a", "b", *OUT], "removed; try soft_xml_format.configure("),
-    (["--task", "qa", *OUT], "got --task qa, which was removed; try --reward squad_exact_match in a trainer"),
+    (["--task", "custom", "--rule", "equals:score", *OUT], "the column 'score'; expected"),
+    (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
+    (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
+    (["--task", "custom", "--rule", "equal:answer", *OUT], "try equals"),
+    (["--task", "custom", "--rule", "equals:a*0", *OUT], "expected a weight > 0"),
+    (["--task", "custom", "--rule", "words:9-2", *OUT], "expected words:LOW-HIGH"),
+    (["--task", "custom", "--rule", "matches:(", *OUT], "expected a regular expression"),
+    (["--task", "custom", "--rule", "matches:(?s).*", *OUT], "expected one that some do not"),
     (["--from", "mine.py:corect", *OUT], "try correct"),
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "a reward of TRL's contract; expected --for verl"),
@@ -927,15 +1093,16 @@ BAD = [  # flags, what the message holds
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
     (["--task", "passes_tests", "--signature", "f(a, b, completions)", *OUT], "try b last"),
-    (["--task", "math", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
+    (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
     (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
     (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
-    (["--task", "passes_tests", "--timeout_s", "0", *OUT], "got --timeout_s 0.0; expected a finite number above 0"),
-    (["--task", "code", "--memory_mb", "1GB", *OUT], "invalid int value: '1GB'"),
+    (["--task", "passes_tests", "--timeout_s", "0", *OUT], "got --timeout_s 0; expected a number of seconds above 0"),
+    (["--task", "code", "--timeout_s", "500ms", *OUT], "got --timeout_s 500ms; expected a number of seconds"),
+    (["--task", "code", "--memory_mb", "1GB", *OUT], "got --memory_mb 1GB; expected a whole number of MiB"),
     (["--task", "passes_tests", "--signature", "f(completions, a, timeout=2)", *OUT], "try --timeout_s"),
-    (["--task", "math", "--per", "call", *OUT], "got --per with math; expected it with code or passes_tests"),
-    (["--task", "math", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
+    (["--task", "qa", "--per", "call", *OUT], "got --per with qa; expected it with code or passes_tests"),
+    (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
 ]
 
 

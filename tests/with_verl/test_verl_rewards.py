@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, TINY_LM, load_module, load_script, write_lines
+from local_server import serving
 from omegaconf import OmegaConf
 from verl_helpers import compose
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 HELPERS = [str(ROOT / "scripts" / f"{name}.py") for name in ("math_grader", "sandbox")]
-FILES = [("math", "verl"), ("code", "both")]
+FILES = [("math", "verl"), ("code", "both"), ("llm_judge", "both")]
 template, launcher, loader = (load_script(n) for n in ("create_reward_template", "verl_train", "data_loader"))
 numbers = itertools.count()
 WORDS = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
@@ -98,8 +99,23 @@ def files(tmp_path_factory):
     return made
 
 
+@pytest.fixture
+def stand_in(files, monkeypatch):
+    """The judge of the generated file's own test, as a server; files that are loaded now ask it."""
+    judge = load_module(files["llm_judge", "both"], f"script_stand_in_{next(numbers)}").stand_in
+
+    def answer(asked):
+        return 200, {"choices": [{"message": {"content": judge(asked.body["messages"][0]["content"])}}]}
+
+    with serving(answer) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
+        monkeypatch.setenv("JUDGE_MODEL", "judge")
+        yield
+
+
 @pytest.mark.parametrize(("task", "contract"), FILES)
-def test_generated_file_scores_in_verl(files, task, contract, tokenizer, tmp_path):
+@pytest.mark.filterwarnings("ignore:got no score")  # the judge is silent once
+def test_generated_file_scores_in_verl(files, task, contract, tokenizer, stand_in, tmp_path):
     from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
     from verl.trainer.ppo.reward import load_reward_manager
 

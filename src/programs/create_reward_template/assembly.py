@@ -15,7 +15,7 @@ CONTRACT = file_text("files/contract.py")
 LOADING = file_text("files/loading.py")
 ADAPTERS = file_text("files/adapters.py")
 MAIN = 'if __name__ == "__main__":'
-FILES = {"adapters", "contract", "loading", "math_answer", "mine", "waiting"}  # imported in files/
+FILES = {"adapters", "contract", "final_answer", "loading", "mine", "short_answer", "waiting"}  # imported in files/
 RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "columns", "self", "extra_info"}
 VERL_NOTE = "verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"
 
@@ -58,6 +58,11 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
     read = [node for node in imports.values() if node.names]
     gap = "\n\n\n" if re.match(r"def |async def |class ", body) else "\n\n"
     return head + import_blocks(read, FILES) + gap + body
+
+
+def quoted(text: str) -> str:
+    """A string literal, in double quotes where that is plain."""
+    return f'"{repr(text)[1:-1]}"' if not {*text} & {"'", '"'} else repr(text)
 
 
 def list_rows(rows: list) -> str:

@@ -4,12 +4,12 @@ import argparse
 import json
 import keyword
 import math
+import re
 import shutil
 import sys
 from pathlib import Path
 
-from parts.foundation.bundle import EMBEDDED_REWARDS
-from parts.foundation.messages import Help, UserError, need, say, suggest, tell
+from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec, spec_parts
 from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
@@ -25,14 +25,7 @@ from programs.create_reward_template.code_files import (
 from programs.create_reward_template.ports import compared, ported
 from programs.create_reward_template.tasks import SCRIPTS, TASKS, new_reward, preflighted, tested
 
-WITH_GOLD = ("math", "final_number", "code", "passes_tests")
-IN_COPY = f"in a trainer, --from COPY.py:mine for verl, after `cp {EMBEDDED_REWARDS} COPY.py` and at its end `mine = "
-REMOVED = {  # task: what to use
-    "llm_judge": "--reward llm_judge in a trainer, --from llm_judge for verl, with OPENAI_BASE_URL and JUDGE_MODEL set",
-    "qa": "--reward squad_exact_match in a trainer, --from squad_exact_match for verl",
-    "format": f'--reward COPY.py:mine {IN_COPY}soft_xml_format.configure(tags=["think", "answer"])`',
-    "custom": f"--reward COPY.py:mine {IN_COPY}combine([exact_match, max_length_penalty], [1, 0.1], mode='gated')`",
-}
+WITH_GOLD = ("math", "final_number", "code", "passes_tests", "qa", "llm_judge")
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
     "log_metric=): all but the last three are lists over the samples; a completion is "
@@ -53,7 +46,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
         if tasks:
             only_for[name] = tasks, default
 
-    flag("task", f"what to pay for: {', '.join(TASKS)}", metavar="TASK")
+    flag("task", "what to pay for", choices=[*TASKS])
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
     both = "trl, verl or both (default: both; with --from the other contract)"
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
@@ -75,8 +68,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("pay", pay, judged, "all", choices=["all", "fraction"])
     per = "what limits are for; call: each in a process of its own (default: test; call with --pay fraction)"
     flag("per", f"code, passes_tests: {per}", judged, choices=["call", "test", "completion"])
-    flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, type=float, metavar="S")
-    flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, type=int, metavar="MB")
+    flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, metavar="S")
+    flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, metavar="MB")
     no_fence = "--one_file: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
     stop = "code, passes_tests: stop testing a program when one test fails"
@@ -84,6 +77,9 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("schema", "json_schema: the JSON Schema", ("json_schema",), metavar="FILE")
     exact = "json_schema: properties that must have the row's value, from columns of these names"
     flag("exact", exact, ("json_schema",), nargs="+", metavar="KEY")
+    flag("tags", "format: the tags, in order", ("format",), ["think", "answer"], nargs="+", metavar="TAG")
+    rule, rules = "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", ["equals:answer", "words:1-400*0.1"]
+    flag("rule", rule, ("custom",), rules, action="append", metavar="RULE")
     form = "--from a TRL reward: the form of its completions"
     flag("completions", form, port, "messages", choices=["messages", "text"])
     args = parse_flags(parser, argv)
@@ -101,12 +97,19 @@ def taken_names(args) -> set[str]:
     return names_in([*TASKS[args.task].texts, *(() if alone else (CONTRACT, ADAPTERS))])
 
 
+def limit(name: str, text, kind, expected: str) -> float:
+    """The number of a limit, which has no unit; UserError for anything else."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = 0
+    need(0 < value < math.inf, f"got --{name} {text}; expected {expected}")
+    return value
+
+
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
     need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
-    need(args.task not in REMOVED, f"got --task {args.task}, which was removed; try {REMOVED.get(args.task)}")
-    known = f"expected one of {', '.join(TASKS)}{suggest(args.task or '', [*TASKS])}"
-    need(args.task in (None, *TASKS), f"got --task {args.task}; {known}")
     need(args.output, "got no --output; expected --output FILE.py")
     need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
     need(args.task or not args.prompt_column, "got --prompt_column with --from, which reads no prompt column")
@@ -118,9 +121,8 @@ def check_flags(args) -> None:
         fits = kind in kinds or given is None or given is False
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
-    for name in ("timeout_s", "memory_mb"):
-        value = getattr(args, name)
-        need(0 < value < math.inf, f"got --{name} {value}; expected a finite number above 0")
+    args.timeout_s = limit("timeout_s", args.timeout_s, float, "a number of seconds above 0; try --timeout_s 0.5")
+    args.memory_mb = limit("memory_mb", args.memory_mb, int, "a whole number of MiB above 0; try --memory_mb 1024")
     args.per = args.per or ("call" if args.pay == "fraction" else "test")
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
@@ -128,7 +130,7 @@ def check_flags(args) -> None:
         args.name, args.answers, args.parameters = read_signature(args.signature)
         args.gold_column = next(x for x in args.parameters if x not in (args.answers, *OF_TRL))
     if args.task:
-        args.name = args.name or f"{args.task}_reward"
+        args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
         judged = args.target != "verl" or not args.data
         need(judged, "got --data with --for verl; expected --for both or trl")
@@ -144,6 +146,9 @@ def check_flags(args) -> None:
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
     need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")
+    for tag in args.tags:
+        need(re.fullmatch(r"\w+", tag), f"got the tag {tag!r}; expected a word such as think")
+    need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
     got, folder = f"got --output {args.output}", args.output.parent
     need(args.output.suffix == ".py", f"{got}; expected a name ending in .py")
     name = args.output.name

@@ -4,6 +4,7 @@ import json
 import re
 
 import jsonschema
+from final_answer import visible
 from referencing import Registry
 
 MAX_CHARACTERS = 20_000  # longer texts score 0
@@ -12,12 +13,6 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "require
 KIND = jsonschema.validators.validator_for(SCHEMA, jsonschema.Draft202012Validator)
 VALIDATOR = KIND(SCHEMA, registry=Registry())  # fetches nothing; "format" is a remark, as the specification has it
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL | re.IGNORECASE)
-
-
-def visible(text: str) -> str:
-    """The text after the thinking part; "" while thinking has not ended."""
-    text = text.rpartition("</think>")[2]
-    return "" if "<think>" in text else text
 
 
 def json_value(text: str):
