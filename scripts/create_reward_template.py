@@ -29,10 +29,10 @@ verl_train.py's reward manager. verl has no None: the score is then 0, and so is
                 *NUMBER needs its own weight; for numbers and JSON use --task math and json_schema)
 
 --from FILE.py:NAME ports a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`, to verl; it
-may be async. A list becomes its weighted sum, with weights from --weights, LIST*WEIGHTS or a preset. A compute_score is
-ported to TRL, and so is a one-sample reward with --for trl. The port imports FILE.py by its path from the output, so
-keep both together. In verl it sees one row at a time, without `completion_ids`. An exception there scores 0 and sets
-`raised`; otherwise verl would drop the row.
+may be async. A list becomes its weighted sum, with the weights of LIST*WEIGHTS, a second list of the file, or of a
+preset. A compute_score is ported to TRL, and so is a one-sample reward with --for trl. The port imports FILE.py by its
+path from the output, so keep both together. In verl it sees one row at a time, without `completion_ids`. An exception
+there scores 0 and sets `raised`; otherwise verl would drop the row.
 --inline writes the shortest port, for a plain function of the completion and one column: the function and five lines
 below it. It compares both on completions of the gold answers of --data, or of the answer 42, and writes nothing if any
 score differs.
@@ -46,7 +46,7 @@ Deliberately left out: batch-level rewards in verl, which calls the function onc
     python scripts/create_reward_template.py --task passes_tests --one_file --output code_reward.py \\
         --signature "grade(programs, cases)" --pay fraction --timeout_s 2 --memory_mb 256
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
-    python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
+    python scripts/create_reward_template.py --from "trl_run.py:REWARDS*WEIGHTS" --output my_verl_reward.py
 
 Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input.
 """
@@ -54,23 +54,23 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 # Contents
 #       119-167  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       170-179  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       182-358  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       361-381  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       384-391  user scripts     A user's Python script or notebook, read from its source
-#       394-631  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       634-726  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       729-939  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      942-1241  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1244-1350  extracts         Extract from a Python file what some of its names need
-#     1353-1566  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1569-1680  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1683-1954  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1957-2104  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2107-2347  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2350-3052  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3055-3463  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3466-3688  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3691-3881  command          The command line
+#       182-359  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       362-382  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       385-392  user scripts     A user's Python script or notebook, read from its source
+#       395-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       635-727  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       730-940  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      943-1242  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1245-1351  extracts         Extract from a Python file what some of its names need
+#     1354-1567  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1570-1681  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1684-1955  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1958-2105  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2108-2348  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2351-3057  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3060-3456  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3459-3609  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3612-3812  command          The command line
 
 import argparse
 import ast
@@ -261,6 +261,7 @@ RELATIONS = (
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -2566,8 +2567,8 @@ def json_value(text: str):
     text = visible(text).strip()
     if len(text) > MAX_CHARACTERS:
         raise ValueError("too long")
-    found = FENCED.fullmatch(text)
-    return json.loads(found[1] if found else text, parse_constant=int)  # int refuses NaN and Infinity
+    block = FENCED.fullmatch(text)
+    return json.loads(block[1] if block else text, parse_constant=int)  # int refuses NaN and Infinity
 
 
 def alike(value, gold) -> bool:
@@ -2736,8 +2737,8 @@ FINAL = re.compile(r"####\s*\$?(-?(?a:\d{1,3}(,\d{3})+|\d+)(?a:\.\d+)?)\.?(\s*<(
 
 def final_number(text: str) -> Decimal | None:
     """The number after the only #### of a text, with nothing but end tokens after it, else None: 1,200 is 1200."""
-    found = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
-    return Decimal(found[1].replace(",", "")) if found else None
+    match = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
+    return Decimal(match[1].replace(",", "")) if match else None
 
 
 def score(text: str, solution) -> float | None:
@@ -3047,9 +3048,13 @@ def preflighted(args) -> dict:
     need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
     outcome = json.loads(done.stdout)
     paid_nothing = [probe["name"] for probe in outcome["probes"] if probe["status"] == "pass"]
-    said = {"ready": outcome["ready"], "rows": outcome["rows"], "gold_with_full_marks": outcome["gold"]["full_marks"]}
-    said |= {"completions": sum(f["completions"] for f in outcome["functions"]), "not_paid": paid_nothing}
-    return said | {"findings": outcome["findings"]}
+    summary = {
+        "ready": outcome["ready"],
+        "rows": outcome["rows"],
+        "gold_with_full_marks": outcome["gold"]["full_marks"],
+    }
+    summary |= {"completions": sum(f["completions"] for f in outcome["functions"]), "not_paid": paid_nothing}
+    return summary | {"findings": outcome["findings"]}
 
 
 # ---------------------------------------------------------------- ports (src/programs/create_reward_template/ports.py)
@@ -3216,11 +3221,11 @@ def without_trainer(args) -> str:
     if not trains(text):
         return file
     extracted = args.output.with_name(f"{Path(file).stem}_rewards.py")
-    own = extract(text, [name, weight])
-    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == own
+    rewards = extract(text, [name, weight])
+    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == rewards
     got = f"got {extracted}, which exists and would hold the rewards of {file}"
     need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
-    extracted.write_text(own, encoding="utf-8")
+    extracted.write_text(rewards, encoding="utf-8")
     say(f"note: {file} imports a trainer, so {extracted} has its rewards alone; keep it beside {args.output}")
     return str(extracted)
 
@@ -3241,7 +3246,7 @@ def ported(args) -> str:
     for_trl = verl_form or (callable(rewards) and is_per_sample(rewards))
     need(for_trl or args.target == "verl", f"{got}, {kind}; {as_it_is}")
     need(args.target != "both", f"{got}; expected trl or verl; try one command for each")
-    args.pairs = [(rewards, 1.0)] if verl_form else weighted(args, rewards)
+    args.pairs = [(rewards, 1.0)] if verl_form else load_rewards(args.source)
     weight = args.pairs[0][1]
     need(weight == 1.0 or args.target == "verl", f"{got}; expected no weight; try reward_weights=[{weight:g}] in TRL")
     required, names = columns_of_port(args, verl_form)
@@ -3267,18 +3272,6 @@ def ported(args) -> str:
     about = f"{name} of {Path(file).name}, by {'TRL' if args.target == 'trl' else 'verl'}'s contract."
     others = ", ".join(column for column in [*required, "prompt"] if column != args.gold_column)
     return assembled(head_of(args, about, args.gold_column, others), texts, contracts_of(args)[0], constants)
-
-
-def weighted(args, rewards) -> list[tuple]:
-    """(function, weight) of everything that --from names, with the numbers of --weights where it is a list."""
-    if not args.weights:
-        return load_rewards(args.source)
-    got, count = f"got --weights {' '.join(map(str, args.weights))}", len(rewards) if isinstance(rewards, list) else 1
-    fits = isinstance(rewards, list) and not hasattr(rewards, "weights") and not spec_parts(args.source)[2]
-    need(fits, f"{got} with {args.source}; expected a list without weights of its own; try leaving --weights out")
-    need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
-    need(len(args.weights) == count, f"{got} for {count} functions; expected one for each")
-    return list(zip(rewards, args.weights, strict=True))
 
 
 def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
@@ -3327,7 +3320,7 @@ def inlined(args) -> str:
     need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
     functions = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
     need(functions, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
-    need(not weight and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
+    need(not weight, f"{got}; expected no weight; {OTHERWISE}")
     given = functions[0].args
     read = read_names(*functions[0].body)
     hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
@@ -3449,9 +3442,9 @@ def compared(args) -> dict:
         scores.append((original_score(args, text, row) if args.target == "verl" else ported, ported))
     raised = [a for a, _ in scores if isinstance(a, str)]
     if len(raised) == len(scores):
-        said = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"
-        need(not args.inline, said)
-        say(f"warning: {said}, as its port was compared with nothing")
+        problem = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"
+        need(not args.inline, problem)
+        say(f"warning: {problem}, as its port was compared with nothing")
     for a, b in scores:
         same = a == b or (isinstance(a, str) and isinstance(b, str))
         remedy = OTHERWISE if args.inline else "report it"
@@ -3522,128 +3515,56 @@ NOT_AGAINST = (
     "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
     "in the kernel"
 )
-OF_TRL = ("prompts", "completion", "completions", "completion_ids")  # parameters that are no columns
-ANSWERS = re.compile("(program|code|solution|response|generation|submission|candidate|prediction)s?(_strs?|_texts?)?")
-_COLUMNS = "entry_point fn_name func_name function_name, setup setup_code test_setup_code, outputs expected_outputs"
-OF_ROW = {name: one.split()[0] for one in _COLUMNS.split(", ") for name in one.split()}  # column: what the reward reads
-LIMIT = re.compile(
-    r"(?:max_|per_|test_)*(?:(time_?out|time_?limit|seconds)|mem(?:ory)?(?:_limit)?)(?:_s|_secs?|_seconds|_mi?b)?(?:_per_test)?"
-)
-UNITS = {
-    "timeout_s": {"": 1, "s": 1, "sec": 1, "seconds": 1, "ms": 0.001, "min": 60},
-    "memory_mb": {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024},
-}
+OF_TRL = ("prompt", "prompts", "completion_ids")  # parameters that are neither answers nor columns
+ANSWERS = re.compile("(completion|program|code|solution|response|generation|submission|candidate|prediction)s?")
 RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s {in_what} or {memory_mb} MiB"
 IN_WHAT = {"call": "in a call", "test": "in a test, 4 to 10 times that in all,", "completion": "in all tests"}
 
 
-def amount(limit: str, text) -> float:
-    """The seconds or MiB of a limit such as 2, "500ms", "256MiB" or "1 GB"."""
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?([a-z]*)", str(text).strip().lower())
-    value = float(match[1]) * UNITS[limit].get(match[2], 0) if match else 0
-    value = int(value) if limit == "memory_mb" else value
-    need(value > 0, f"got {limit} {text}; expected numbers above 0, such as 2 or 500ms of time, 256 or 1GB of memory")
-    return value
+def read_signature(text: str) -> tuple[str, str, list[str]]:
+    """(name, parameter of the answers, parameters) of NAME(completions, COLUMN, …), whose first column is the gold one.
 
-
-def read_signature(text: str) -> tuple[str, str, str, dict[str, str]]:
-    """(name, parameter of the answers, gold column, {parameter: its default as code, or ""}) of NAME(completions, …).
-
-    Columns after the first are optional.
+    Columns after the first may have the default None.
     """
     got = f"got --signature {text!r}; expected NAME(completions, COLUMN) such as code_reward(completions, tests)"
     try:
         (function,) = ast.parse(f"def {text.strip().removeprefix('def ').rstrip(':')}:\n    pass").body
-        parameters = {name: ast.unparse(value) if value else "" for name, value in defaults_of(function.args).items()}
+        defaults = defaults_of(function.args)
     except (SyntaxError, ValueError, AttributeError):
         raise UserError(got) from None
-    answers = [name for name in parameters if name in ("completion", "completions")]
-    answers = [*answers, *filter(ANSWERS.fullmatch, parameters), ""][0]
-    gold, *_ = [name for name in parameters if name not in (*OF_TRL, answers, "prompt") and not limit_of(name)] or [""]
-    need(gold and answers, f"{got}; code, programs, solution, responses or the like may stand for completions")
-    given = [gold, answers, *OF_TRL] + ([] if answers.endswith("s") else ["prompt"])
-    parameters |= {name: parameters[name] or "None" for name in parameters if name not in given}
-    required = [name for name, default in parameters.items() if not default]
-    need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
-    return function.name, answers, gold, parameters
-
-
-def limit_of(name: str) -> str | None:
-    """The limit that a parameter sets, such as "memory_mb" for max_memory_mb; None for others."""
-    match = LIMIT.fullmatch(name)
-    return match and ("timeout_s" if match[1] else "memory_mb")
-
-
-def take_limits(args) -> None:
-    """Make the signature's defaults of limits those of the flags; a limit without a default gets the flag's."""
-    for name, limit in [(name, limit_of(name)) for name in args.parameters if limit_of(name)]:
-        if args.parameters[name] != "None":
-            setattr(args, limit, amount(limit, args.parameters[name].strip("'\"")))
-        args.parameters[name] = str(getattr(args, limit))
-
-
-def with_columns(text: str, further: list[str], args) -> str:
-    """A code reward that reads limits, a function's name and outputs from the further parameters of its signature."""
-    lines, read = "", {OF_ROW[name]: name for name in further if name in OF_ROW}
-    for name in filter(limit_of, further):  # one number, or a list with one for each completion, or None
-        is_total = args.per == "completion" and limit_of(name) == "timeout_s"
-        total = ' = about["total_timeout_s"]' if is_total else ""
-        lines += f"        if (limit := {name}[i] if isinstance({name}, list) else {name}) is not None:\n"
-        lines += f'            about["{limit_of(name)}"]{total} = float(limit)\n'
-    text = text.replace("        jobs.append(", f"{lines}        jobs.append(", 1)
-    if outputs := read.get("outputs"):
-        function = f', "fn_name": {read["entry_point"]} and {read["entry_point"]}[i]' if "entry_point" in read else ""
-        line = f'        checks = {{"inputs": checks, "outputs": {outputs}[i]{function}}} if {outputs} else checks\n'
-        text = text.replace("        about =", f"{line}        about =", 1)
-    if unread := [name for name in further if name not in OF_ROW and not limit_of(name)]:
-        say(f"note: the reward does not read {', '.join(unread)} of --signature; edit {args.output} if it should")
-    return text
+    fixed = [name for name, value in defaults.items() if value is not None and ast.unparse(value) != "None"]
+    need(not fixed, f"{got}, without a default of {', '.join(fixed)}; try --timeout_s and --memory_mb for limits")
+    named = sorted(filter(ANSWERS.fullmatch, defaults), key=lambda name: not name.startswith("completion"))
+    need(named, f"{got}; code, programs, solutions, responses or the like may stand for completions")
+    columns = [name for name in defaults if name not in (named[0], *OF_TRL)]
+    need(columns, f"{got}, with a column")
+    need([*defaults][len(defaults) - len(columns) + 1 :] == columns[1:], f"{got}; try {', '.join(columns[1:])} last")
+    return function.name, named[0], [*defaults]
 
 
 def with_signature(text: str, args) -> str:
-    """A written reward whose function has the parameters of --signature first; all callers of ours pass keywords."""
-    plain = {args.answers: "completions"} | ({} if args.answers.endswith("s") else {"prompt": "prompts"})  # for a batch
-    header = [f"{plain.get(name, name)}={default}".rstrip("=") for name, default in args.parameters.items()]
-    if "prompts" not in {plain.get(name, name) for name in args.parameters}:
-        header.append("prompts=None")
-    further = [name for name in args.parameters if name not in (*OF_TRL, *plain, args.gold_column)]
-    if args.task == "passes_tests":
-        text = with_columns(text, further, args)
-        further = [name for name in further if not limit_of(name)]
-    if "completion_ids" in args.parameters:  # which TRL gives; so does the self-test
-        text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
-    start = rf"^((?:async )?def {args.name}\()(?:prompts, )?completions, \w+(?:=None)?, \*\*(\w+)(.*\n.*\n)"
-    values = {name: f"[{name}] * len(completions) if isinstance({name}, str) else {name}" for name in further}
-    added = "".join(f'    \\2["{OF_ROW.get(name, name)}"] = {value}\n' for name, value in values.items())  # from its **
-    text = re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
-    return text if args.answers == "completions" else with_caller(text, plain, args)
-
-
-def with_caller(text: str, plain: dict[str, str], args) -> str:
-    """A written reward that scores one answer, or names the answers otherwise, by a function for a batch."""
-    one, batch = not args.answers.endswith("s"), f"{args.name}_batch"
-    usual_name = "completion" if one else "completions"  # as trainers name the answers
-    missing = "" if args.answers == usual_name else "None"
-    header = [f"{name}={default or missing}".rstrip("=") for name, default in args.parameters.items()]
-    header += [f"{usual_name}=None"] if missing else []
-    call = [f"{plain.get(x, x)}=" + (f"[{x}]" if one and not limit_of(x) else x) for x in args.parameters]
-    kind, wait = ("async ", "await ") if f"async def {args.name}(" in text else ("", "")
-    text = re.sub(rf"(?m)(?:(?<=^def )|(?<=^async def )){args.name}(?=\()|\b{args.name}(?=\(prompts=)", batch, text)
-    body, main, end = text.rpartition(START) if START in text else (text, "", "")
-    lines = [f"{kind}def {args.name}({', '.join(header)}, **kwargs):"]
-    lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{usual_name}`."""']
-    if missing:
-        lines.append(f"    {args.answers} = {usual_name} if {args.answers} is None else {args.answers}")
+    """A written reward with a function of the parameters of --signature, which calls the one for a batch by keyword."""
+    name, one = args.name.removesuffix("_batch"), not args.answers.endswith("s")
+    prompt = "prompt" if one else "prompts"
+    others = [x for x in args.parameters if x not in (args.answers, args.gold_column, prompt)]
+    header = [x + "=None" if x in others and x not in OF_TRL else x for x in args.parameters]
+    header += [] if prompt in args.parameters else [f"{prompt}=None"]
+    given = {"prompts": prompt, "completions": args.answers} | {x: x for x in (args.gold_column, *others)}
+    if not one:  # one text stands for all rows
+        of_all = {"entry_point", "setup"} & {*others}
+        given |= {x: f"[{x}] * len({args.answers}) if isinstance({x}, str) else {x}" for x in of_all}
+    call = ", ".join(f"{x}=[{value}]" if one else f"{x}={value}" for x, value in given.items())
+    lines = [f"def {name}({', '.join(header)}, **kwargs):"]
+    lines += [f'    """What {args.name} says of {"one answer" if one else "answers"}."""']
     if one:
         lines.append("    kwargs = {name: [value] for name, value in kwargs.items()}")
-    lines += [
-        f"    scores = {wait}{batch}({', '.join(call)}, **kwargs)",
-        f"    return scores{'[0]' if one else ''}",
-        "",
-    ]
-    if one:
-        args.name = batch  # what TRL can call
-    return body.rstrip() + "\n\n\n" + "\n".join(lines) + main + end
+    lines.append(f"    return {args.name}({call}, **kwargs)" + ("[0]" if one else ""))
+    if args.task in ("code", "passes_tests") and (unread := {*others} - {"entry_point", "setup", *OF_TRL}):
+        say(f"note: {args.output} does not read {', '.join(sorted(unread))} of --signature; edit it if it should")
+    if args.answers == "completions":  # so that TRL can call it
+        text, args.name = text.replace(f":{args.name}", f":{name}", 1), name
+    body, main, end = text.rpartition(START) if START in text else (text, "", "")
+    return body.rstrip() + "\n\n\n" + "\n".join(lines) + "\n" + main + end
 
 
 def sandbox_source() -> str:
@@ -3715,7 +3636,6 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
     both = "trl, verl or both (default: both; with --from the other contract)"
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
-    flag("weights", "--from a list: a number for each function", port, nargs="+", type=float, metavar="W")
     inline = "--from to verl: the shortest port, with the function inside"
     flag("inline", inline, port, action="store_true")
     tried = (*(task for task in TASKS if task != "passes_tests"), *port)
@@ -3726,7 +3646,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, (*WITH_GOLD, *port), metavar="NAME")
-    signature = "how the reward is called: NAME(completions, COLUMN, …) or NAME(program, COLUMN), also with limits"
+    signature = "how the reward is called: NAME(completions, COLUMN, …) or NAME(program, COLUMN)"
     flag("signature", signature, WITH_GOLD, metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, code, action="store_true")
@@ -3734,8 +3654,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("pay", pay, judged, "all", choices=["all", "fraction"])
     per = "what limits are for; call: each in a process of its own (default: test; call with --pay fraction)"
     flag("per", f"code, passes_tests: {per}", judged, choices=["call", "test", "completion"])
-    flag("timeout_s", "code, passes_tests: seconds, or 500ms", judged, 3.0, metavar="S")
-    flag("memory_mb", "code, passes_tests: MiB that a program may add, or 1GB", judged, 512, metavar="MB")
+    flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, metavar="S")
+    flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, metavar="MB")
     no_fence = "--one_file: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
     stop = "code, passes_tests: stop testing a program when one test fails"
@@ -3763,6 +3683,16 @@ def taken_names(args) -> set[str]:
     return names_in([*TASKS[args.task].texts, *(() if alone else (CONTRACT, ADAPTERS))])
 
 
+def limit(name: str, text, kind, expected: str) -> float:
+    """The number of a limit, which has no unit; UserError for anything else."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = 0
+    need(0 < value < math.inf, f"got --{name} {text}; expected {expected}")
+    return value
+
+
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
     need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
@@ -3777,14 +3707,14 @@ def check_flags(args) -> None:
         fits = kind in kinds or given is None or given is False
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
-    args.timeout_s, args.memory_mb = amount("timeout_s", args.timeout_s), amount("memory_mb", args.memory_mb)
+    args.timeout_s = limit("timeout_s", args.timeout_s, float, "a number of seconds above 0; try --timeout_s 0.5")
+    args.memory_mb = limit("memory_mb", args.memory_mb, int, "a whole number of MiB above 0; try --memory_mb 1024")
     args.per = args.per or ("call" if args.pay == "fraction" else "test")
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
-        args.name, args.answers, args.gold_column, args.parameters = read_signature(args.signature)
-        if args.task == "passes_tests":
-            take_limits(args)
+        args.name, args.answers, args.parameters = read_signature(args.signature)
+        args.gold_column = next(x for x in args.parameters if x not in (args.answers, *OF_TRL))
     if args.task:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
@@ -3812,6 +3742,7 @@ def check_flags(args) -> None:
     need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
     need(not args.output.is_dir(), f"{got}, a folder; expected the name of a file")
     need(args.force or not args.output.exists(), f"{got}, which exists; expected a new name; try --force")
+    args.name += "_batch" if args.signature else ""
 
 
 def copy_helper(name: str, folder: Path) -> dict:

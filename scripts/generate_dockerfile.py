@@ -29,9 +29,9 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 # Contents
 #         48-88  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
 #         91-94  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
-#        97-273  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
-#       276-296  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       299-679  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
+#        97-274  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
+#       277-297  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       300-680  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
 
 import argparse
 import difflib
@@ -176,6 +176,7 @@ RELATIONS = (
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),

@@ -50,14 +50,14 @@ because namespaces do the same in a sixth of the time.
 #     1032-1069  isolation        What the sandbox keeps programs from on this machine: the report, and the refusal …
 #     1072-1332  values           Values sent between the processes: plain data as JSON with tags, and objects that …
 #     1335-1418  comparison       Compare results with expected values, and shorten both for verdicts
-#     1421-1764  tests in python  Read tests in Python: which names are the program's, and what counts as a test
-#     1767-1933  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1936-2284  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     2287-2432  program          The program's process: runs model code as a script, or as a module whose functions …
-#     2435-2638  forms of tests   Read the tests of a program and sort them into one of three forms
-#     2641-2898  answers          Find the program in a model's answer
-#     2901-3272  run code         Run programs against their tests, and give verdicts: what callers use
-#     3275-3326  command          The command line
+#     1421-1748  tests in python  Read tests in Python: which names are the program's, and what counts as a test
+#     1751-1912  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1915-2265  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     2268-2406  program          The program's process: runs model code as a script, or as a module whose functions …
+#     2409-2612  forms of tests   Read the tests of a program and sort them into one of three forms
+#     2615-2872  answers          Find the program in a model's answer
+#     2875-3246  run code         Run programs against their tests, and give verdicts: what callers use
+#     3249-3300  command          The command line
 
 import argparse
 import ast
@@ -1425,15 +1425,10 @@ RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit"
 # full names of what acts on a process or folder; the program's are not those of the tests
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
-    r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.(?!signature|Parameter)|open$"
+    r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.|open$"
 )
 SORTERS = {"sorted", "sort", "min", "max", "nlargest", "nsmallest", "insort", "heapify", "heappush", "heappop"}
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
-
-
-def is_main_guard(node: ast.stmt) -> bool:
-    """Whether it is `if __name__ == "__main__":`."""
-    return isinstance(node, ast.If) and "__name__" in read_names(node.test)
 
 
 class FromProgram(ast.NodeTransformer):
@@ -1444,7 +1439,10 @@ class FromProgram(ast.NodeTransformer):
 
     def visit_Module(self, node):
         """Tests as they run as a script, `if __name__ == "__main__"` included, but for what runs them or exits."""
-        inside = [part for top in node.body for part in (top.body if is_main_guard(top) else [top])]
+        inside = []
+        for top in node.body:
+            is_guard = isinstance(top, ast.If) and "__name__" in read_names(top.test)
+            inside += top.body if is_guard else [top]
         node.body = [part for part in inside if ast.unparse(part).partition("(")[0] not in RUNNERS]
         return self.generic_visit(node)
 
@@ -1647,7 +1645,11 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
 
 def shared_surroundings(tests: ast.AST) -> str:
     """A name that tests use as if they shared a process with the program, such as `os.environ`; "" without one."""
-    used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
+    attributes = [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
+    full = {"open": "open", **imported_names(ast.walk(tests))}
+    texts = {ast.unparse(part) for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)}
+    parts = (text.partition(".") for text in texts)
+    used = {full[head] + dot + rest for head, dot, rest in parts if head in full}  # os.path.exists of `path.exists(x)`
     stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
     outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
     if any(part.attr == "getvalue" for part in attributes):
@@ -1660,19 +1662,12 @@ def shared_surroundings(tests: ast.AST) -> str:
 
 def imported_names(nodes) -> dict[str, str]:
     """{name: what it stands for} of the imports among nodes: {"path": "os.path"} of `from os import path`."""
-    found = {}
+    names = {}
     for part in (part for part in nodes if isinstance(part, ast.Import | ast.ImportFrom)):
         for alias in part.names:
             head, dot, _ = (alias.asname or alias.name).partition(".")
-            found[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
-    return found
-
-
-def full_names(tests: ast.AST) -> set:
-    """What tests use of modules, by full names, and `open`; os.path.exists of `from os import path; path.exists(x)`."""
-    full = {"open": "open", **imported_names(ast.walk(tests))}
-    texts = {ast.unparse(part) for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)}
-    return {full[head] + dot + rest for head, dot, rest in (text.partition(".") for text in texts) if head in full}
+            names[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
+    return names
 
 
 def missing_module(tests: ast.AST) -> str:
@@ -1737,31 +1732,20 @@ def judging_names(tests: ast.AST, wanted: set, program: set) -> set:
     Such a function is called with the result of another one, or with a variable of the tests where these call another
     one at all, or stands on the other side of a comparison.
     """
-    found, called = set(), program & read_names(tests)
+    judging, called = set(), program & read_names(tests)
     bound = {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} - {"candidate"}
     bound |= {part.id for part in ast.walk(tests) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
     for call in calls_in(tests):
         name, inside = call.func.id, read_names(*call.args, *(item.value for item in call.keywords))
         others = program - {name}
         if name in wanted and (inside & others or (inside & bound and called & others)):
-            found.add(name)
+            judging.add(name)
     for node in (part for part in ast.walk(tests) if isinstance(part, ast.Compare)):
         sides = [node.left, *node.comparators]
         for side in sides:
             beside = read_names(*(other for other in sides if other is not side)) & program
-            found.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
-    return found & wanted
-
-
-def wraps_a_call(tests: ast.AST, name: str, program: set) -> bool:
-    """Whether a function is called with what another function of the program returns."""
-    calls = [call for call in calls_in(tests) if call.func.id == name]
-    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in calls)
-
-
-def iterated_names(tests: ast.AST) -> set:
-    """The names of functions that loops run over: they decide how often something is tested."""
-    return {name for part in ast.walk(tests) if hasattr(part, "iter") for name in read_names(part.iter)}
+            judging.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
+    return judging & wanted
 
 
 # ------------------------------------------------------------- remote objects (src/programs/sandbox/remote_objects.py)
@@ -1857,10 +1841,10 @@ class RemoteObject:
         return iter(self._judge.ask("items", self._target))
 
     def __next__(self):
-        found = self._judge.ask("next", self._target)  # a list of one, empty at the end
-        if type(found) is not list or len(found) != 1:
+        items = self._judge.ask("next", self._target)  # a list of one, empty at the end
+        if type(items) is not list or len(items) != 1:
             raise StopIteration
-        return found[0]
+        return items[0]
 
     def __exit__(self, *error):
         self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
@@ -1878,14 +1862,9 @@ class RemoteObject:
     __lt__, __gt__, __le__, __ge__ = map(ordered, ("__lt__", "__gt__", "__le__", "__ge__"))
     __doc__, __dict__ = map(described, ("__doc__", "__dict__"))
 
-    @property
-    def __signature__(self):
-        parameters = self._judge.ask("signature", self._target)
-        return inspect.Signature([inspect.Parameter(name, kind, **more) for name, kind, more in parameters])
-
     def __contains__(self, item):
         if not self._is_instance:  # the program could return this where a list is expected
-            return any(found is item or found == item for found in self)
+            return any(one is item or one == item for one in self)
         self._judge.trusted = False
         return bool(self._judge.ask("contains", self._target, (item,)))
 
@@ -1970,8 +1949,8 @@ def is_closed(function: types.FunctionType) -> bool:
     codes = [function.__code__]
     for code in codes:  # grows
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    own = {name for code in codes for name in code.co_names} & function.__globals__.keys()
-    return not (own or function.__closure__ or function.__kwdefaults__)
+    read = {name for code in codes for name in code.co_names} & function.__globals__.keys()
+    return not (read or function.__closure__ or function.__kwdefaults__)
 
 
 class Judge:
@@ -2103,8 +2082,8 @@ class Judge:
             code = marshal.dumps(value.__code__).hex()
             return {"t": "function", "v": [code, encode(value.__defaults__, self.shared)]}
         self.unfit += 1
-        what = "function that reads names of the tests" if callable(value) else type(value).__name__
-        raise Unsafe(f"passes a {what} to the program; only plain data and other functions can be sent")
+        kind = "function that reads names of the tests" if callable(value) else type(value).__name__
+        raise Unsafe(f"passes a {kind} to the program; only plain data and other functions can be sent")
 
     def expect(self, bases, names: set) -> None:
         """Make exceptions for those names that the program says are ones, each of its nearest built-in base."""
@@ -2119,14 +2098,14 @@ class Judge:
         message, known = str(answer.get("message"))[:500], decode(answer.get("known"), self.shared)
         args, state = known if isinstance(known, list) and len(known) == 2 else ([message], {})
         expected = tuple(self.errors[name] for name in names if name in self.errors)
-        found = [type(expected[0].__name__, expected, {"__str__": lambda self: message})] if expected else []
+        kinds = [type(expected[0].__name__, expected, {"__str__": lambda self: message})] if expected else []
         for name in () if expected else names:
             kind = getattr(builtins, name, None)
             if kind in ENDS:
                 break
             if may_be_raised(kind) and kind is not Exception:
-                found.append(kind)
-        for kind, given in itertools.product(found, (args, [message])):
+                kinds.append(kind)
+        for kind, given in itertools.product(kinds, (args, [message])):
             error = None
             with contextlib.suppress(TypeError, ValueError):  # UnicodeDecodeError, say, takes more than a text
                 error = kind(*given)
@@ -2194,14 +2173,16 @@ class Judge:
         for name in judging - {entry}:  # isclose(f(1), 2): what judges a result must not be the program's
             if name in STANDARD:
                 namespace[name] = getattr(importlib.import_module(STANDARD[name]), name)
-        wrapping = {name for name in functions - STANDARD.keys() - {entry} if wraps_a_call(tests, name, program)}
-        self.trusted &= not wrapping - vars(builtins).keys()
+        of_program = functions - STANDARD.keys() - {entry} - vars(builtins).keys()
+        for call in (call for call in calls_in(tests) if call.func.id in of_program):  # same(f(1), 2), not ours
+            self.trusted &= not {inner.func.id for inner in calls_in(call)} & program - {call.func.id}
         tested = functions & vars(builtins).keys()
         if entry or functions - vars(builtins).keys() - STANDARD.keys():
             tested = set()  # the tests are about another function
         elif len(tested) > 1:
             self.trusted = False  # which of them judge the others is a guess
-            tested = (tested - iterated_names(tests)) or tested
+            loops = [part.iter for part in ast.walk(tests) if hasattr(part, "iter")]
+            tested = (tested - read_names(*loops)) or tested  # what decides how often something is tested
             tested = (tested - judging_names(tests, tested, tested)) or tested
         bases = (node.value for node in ast.walk(tests) if isinstance(node, ast.Attribute))
         dotted = {node.id for node in bases if isinstance(node, ast.Name)}
@@ -2245,8 +2226,8 @@ class Judge:
         def run(arguments: dict):
             instance = [case()] if case else []
             prepare(instance[0] if case else {}, "setup_method", test)
-            found = test(*instance, **arguments)
-            return awaited(found) if inspect.iscoroutine(found) else found
+            value = test(*instance, **arguments)
+            return awaited(value) if inspect.iscoroutine(value) else value
 
         for arguments in argument_sets(test):
             self.attempt(lambda arguments=arguments: run(arguments))
@@ -2412,12 +2393,6 @@ def next_of(iterator) -> list:
         return []
 
 
-def parameters_of(function) -> list[tuple]:
-    """(name, kind, {"default": value} or {}) of each parameter of a function."""
-    parameters = inspect.signature(function).parameters.values()
-    return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
-
-
 OPERATIONS = {  # which the judge may ask for, besides functions of `operator` and built-in ones
     "get": lambda value: value,
     "items": lambda value: [item for item, _ in zip(value, range(100_000), strict=False)],
@@ -2426,7 +2401,6 @@ OPERATIONS = {  # which the judge may ask for, besides functions of `operator` a
     "exit": lambda value: type(value).__exit__(value, None, None, None),
     "await": awaited,
     "has_instance": lambda value, other: isinstance(other, value),
-    "signature": parameters_of,
 }
 
 ROLES = {"program": run_program, "judge": run_judge}  # what a forked process may run, under all layers

@@ -17,7 +17,7 @@ descriptors; `syscall(number, ...)` returns -errno; `reply(json)` answers a call
 process; `attempt(call, *args)` goes on after an exception; `frames()` are those above. Modules of the standard library
 that an attack names are imported above it. An attack that is marked `call`, returns or replies is the body of `f(x)`;
 another without `f` gets one that returns None. Suites say in which forms of tests it runs; `reached` expects the text
-"reached", which an attack returns when it got hold of what must be closed.
+"reached", which an attack returns when it got hold of what must be closed; one without `return` does so at its end.
 
     python tests/sandbox_attacks.py --list
     python tests/sandbox_attacks.py --kind exit forge     # as this user
@@ -631,10 +631,7 @@ return opened(*paths, mode="rb")
 ## make_a_disk_device
 os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(254, 0))
 open("disk", "rb", 0).read(1)
-return "reached"
-## terminal
-os.open("/dev/tty", os.O_RDWR)
-return "reached"
+## terminal: os.open("/dev/tty", os.O_RDWR)
 ## ptrace_the_caller
 for pid in (@PARENT@, os.getppid(), 1):
     if pid > 0 and syscall(101, 0x4206, pid, 0, 0) == 0:
@@ -708,21 +705,13 @@ page.write(bytes.fromhex("b814000000cd80c3"))
 call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
 return "reached" if call() > 0 else None
 ## calls_of_x32: return "reached" if syscall(0x40000000 + 39) > 0 else None
-## raw_socket
-socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-return "reached"
-## packet_socket
-socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-return "reached"
+## raw_socket: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+## packet_socket: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 ## netlink_socket
 names = {name for _, name in socket.if_nameindex()}
 return "reached" if names - {"lo"} else None
-## machine_socket
-socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
-return "reached"
-## crypto_socket
-socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
-return "reached"
+## machine_socket: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+## crypto_socket: socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
 ## change_the_host_name
 if socket.gethostname() != "@TOKEN@":
     socket.sethostname(socket.gethostname())
@@ -733,18 +722,10 @@ if hard == resource.RLIM_INFINITY:
     return "reached"
 resource.setrlimit(resource.RLIMIT_AS, (hard, hard * 2))
 return "reached"
-## limits_of_the_caller
-resource.prlimit(@PARENT@, resource.RLIMIT_CORE)
-return "reached"
-## priority_of_the_caller
-os.setpriority(os.PRIO_PROCESS, @PARENT@, os.getpriority(os.PRIO_PROCESS, @PARENT@))
-return "reached"
-## processors_of_the_caller
-os.sched_setaffinity(@PARENT@, os.sched_getaffinity(@PARENT@))
-return "reached"
-## memory_killer_prefers_the_caller
-open("/proc/@PARENT@/oom_score_adj", "r+")
-return "reached"
+## limits_of_the_caller: resource.prlimit(@PARENT@, resource.RLIMIT_CORE)
+## priority_of_the_caller: os.setpriority(os.PRIO_PROCESS, @PARENT@, os.getpriority(os.PRIO_PROCESS, @PARENT@))
+## processors_of_the_caller: os.sched_setaffinity(@PARENT@, os.sched_getaffinity(@PARENT@))
+## memory_killer_prefers_the_caller: open("/proc/@PARENT@/oom_score_adj", "r+")
 ## settings_of_the_kernel
 names = ("sys/kernel/core_pattern", "sysrq-trigger", "sys/kernel/modprobe", "sys/vm/swappiness")
 return opened(*("/proc/" + name for name in names))
@@ -1385,6 +1366,8 @@ def section(kind: str, text: str, suites: tuple[str, ...]) -> list[Attack]:
         title, body = part.split("\n", 1)
         title, _, line = title.partition(": ")
         body = f"{line}\n{body}" if line else body
+        if kind == "reach" and not re.search(r"\breturn\b|opened\(", body):
+            body = body.rstrip("\n") + '\nreturn "reached"\n'
         name, _, rest = title.partition(" ")
         marks = frozenset(rest.strip("[] ").split())
         found.append(Attack(name, kind, complete(expand(body), "call" in marks), suites, marks - {"call"}))

@@ -631,10 +631,9 @@ def test_port_to_verl_asks_which_of_two_columns_is_the_gold_one(mine, capsys):
     assert by_verl(module, {"wanted": "7", "size": 1}, "7")["score"] == 1.0
 
 
-@pytest.mark.parametrize("flags", [["REWARDS", "--weights", "1.0", "0.2"], ["REWARDS*REWARD_WEIGHTS"]])
-def test_port_of_a_list_with_weights_scores_as_trl_does(mine, flags):
+def test_port_of_a_list_with_weights_scores_as_trl_does(mine):
     """(rewards_per_func * weights).nansum(1), NaN where every function returns None; verl has no None."""
-    module = port(mine, *flags)
+    module = port(mine, "REWARDS*REWARD_WEIGHTS")
     by_hand = [("7", "it is 7", 1.0, 0.93), ("7", "", 0.0, 1.0), ("none", "none", 1.0, None), ("8", "8" * 40, 1.0, 0.6)]
     for answer, text, correct, short in by_hand:
         found = by_verl(module, {"answer": answer}, text)
@@ -865,61 +864,35 @@ def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
 
 
 @pytest.mark.long
-def test_a_signature_says_name_column_and_order(tmp_path):
-    make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold, level, timeout_s=2)", name="qa.py")
+def test_a_signature_says_name_column_and_order(tmp_path, capsys):
+    make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold, level=None)", name="qa.py")
     assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"], ["easy", "hard"]) == [1.0, 0.0]
     assert self_test(tmp_path / "qa.py").returncode == 0
-    signature = "code(completions, tests, prompts, timeout_s, level=1)"
-    make(tmp_path, "--task", "passes_tests", "--signature", signature, "--per", "completion", name="a.py")
-    code, tests = load(tmp_path, "a.py").code, [["assert double(2) == 4"]] * 2
-    slow = FENCED.replace("return", "import time; time.sleep(20); return")
-    assert code([FENCED, slow], tests, ["", ""], [3.0, 0.5]) == [1.0, 0.0]
-    assert code([FENCED], tests[:1], [""], 3.0) == code([FENCED], tests[:1], [""]) == [1.0]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("one_file", [[], ["--one_file"]])
-def test_limits_names_and_outputs_of_a_signature_have_an_effect(tmp_path, capsys, one_file):
-    """The limits are those of the call; inputs, outputs and fn_name are tests; the rest of the parameters is named."""
-    signature = "code(completions, inputs, outputs, fn_name, level, timeout=9, max_memory_mb=200)"
-    made = make(tmp_path, "--task", "passes_tests", "--signature", signature, *one_file)
+    make(tmp_path, "--task", "passes_tests", "--signature", "code(completions, tests, prompts, level)", name="a.py")
     assert "does not read level of" in capsys.readouterr().err
-    assert "9 s in a test, 4 to 10 times that in all, or 200 MiB" in str(made)
-    code, test = load(tmp_path).code, ([[[2]]], [[4]], ["double"])
-    assert [*code([FENCED], *test), *code([FENCED.replace("2 *", "3 *")], *test)] == [1.0, 0.0]
-    assert code([FENCED.removeprefix("```python\n").removesuffix("\n```") + "<|im_end|>\n"], *test) == [1.0]
-    assert code(["```python\nprint(2 * int(input()))\n```"], [["2\n"]], [["4\n"]]) == [1.0]
-    slow, wide = (
-        FENCED.replace("return", f"{act}; return") for act in ("import time; time.sleep(2)", "y = b'1' * 400 * 2**20")
-    )
-    assert [*code([slow], *test), *code([slow], *test, timeout=0.5)] == [1.0, 0.0]
-    assert [*code([wide], *test), *code([wide], *test, max_memory_mb=900.0)] == [0.0, 1.0]
-    assert code([FENCED], *test, timeout=[None], max_memory_mb=["200"]) == [1.0]
-    with pytest.raises(ValueError, match="could not convert"):
-        code([FENCED], *test, timeout=["2.0 seconds"])
+    assert load(tmp_path, "a.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
+    make(tmp_path, "--task", "code", "--signature", "code(completions, tests, entry_point)", name="c.py")
+    one_name = load(tmp_path, "c.py").code([FENCED, FENCED.replace("double", "d")], ["[[[2], 4]]"] * 2, "double")
+    assert one_name == [1.0, 0.0]
 
 
 SQUARES = [((n,), n * n) for n in range(4)]
+FRACTION = ["--pay", "fraction"]
 SIGNATURES = [  # --signature, further flags, how a program that hangs in one of four calls is judged, its score
-    ("grade(programs, cases)", ["--one_file", "--pay", "fraction"], lambda f, code: f([code], [SQUARES]), [0.75]),
-    ("grade(programs, cases)", ["--pay", "fraction"], lambda f, code: f(completions=[code], cases=[SQUARES]), [0.75]),
-    ("grade(programs, cases)", ["--pay", "fraction", "--per", "test"], lambda f, code: f([code], [SQUARES]), [0.5]),
-    ("f(prompt, completion, tests, time_limit='1s', memory='1 GB')", [], lambda f, code: f("", code, SQUARES), 0.0),
-    (
-        "f(code: str, tests, entry_point='sq')",
-        ["--per", "call"],
-        lambda f, code: f(completion=code, tests=SQUARES),
-        0.0,
-    ),
+    ("grade(programs, cases)", [*FRACTION, "--one_file"], lambda m, code: m.grade([code], [SQUARES]), [0.75]),
+    ("grade(programs, cases)", FRACTION, lambda m, c: m.grade_batch([""], [c], cases=[SQUARES]), [0.75]),
+    ("grade(programs, cases)", [*FRACTION, "--per", "test"], lambda m, code: m.grade([code], [SQUARES]), [0.5]),
+    ("f(prompt, completion, tests)", [], lambda m, code: m.f("", code, SQUARES), 0.0),
+    ("f(code: str, tests, entry_point)", ["--per", "call"], lambda m, code: m.f(code, SQUARES, "sq"), 0.0),
 ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("signature", "flags", "call", "score"), SIGNATURES)
 def test_a_signature_in_other_words_scores_each_call(tmp_path, signature, flags, call, score):
-    flags = [*flags, "--timeout_s", "1s", "--memory_mb", "256MiB"]
+    flags = [*flags, "--timeout_s", "1", "--memory_mb", "256"]
     assert make(tmp_path, "--task", "passes_tests", "--signature", signature, *flags)["tried"]["ready"]
-    reward = getattr(load(tmp_path), signature.partition("(")[0])
+    reward = load(tmp_path)
     right = "def aid(n):\n    return n * n\n\ndef sq(n):\n    return aid(n)\n"
     assert call(reward, right) == ([1.0] if isinstance(score, list) else 1.0)
     assert call(reward, right.replace("    return aid", "    while n == 2: pass\n    return aid")) == score
@@ -927,7 +900,7 @@ def test_a_signature_in_other_words_scores_each_call(tmp_path, signature, flags,
 
 
 def test_the_task_code_pays_and_limits_as_asked(tmp_path):
-    flags = ["--pay", "fraction", "--timeout_s", "500ms", "--memory_mb", "1 GB", "--signature", "f(response, tests)"]
+    flags = ["--pay", "fraction", "--timeout_s", "0.5", "--memory_mb", "1024", "--signature", "f(response, tests)"]
     make(tmp_path, "--task", "code", *flags)
     written = load(tmp_path)
     assert written.LIMITS == {"timeout_s": 0.5, "memory_mb": 1024, "each_alone": True}
@@ -1116,20 +1089,18 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:no_default", *OUT], "verl gives none by itself; try a default"),
     (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --output"),
     (["--from", "mine.py:REWARDS", *OUT], "try mine.py:REWARDS*REWARD_WEIGHTS"),
-    (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "for 2 functions; expected one for each"),
-    (["--from", "mine.py:REWARDS", "--weights", "1", "nan", *OUT], "expected finite numbers"),
-    (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
+    (["--from", "mine.py:REWARDS", "--weights", "1", "2", *OUT], "try --from FILE.py:REWARDS*WEIGHTS"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
-    (["--task", "passes_tests", "--signature", "f(a, b, completions)", *OUT], "try a, completions first"),
+    (["--task", "passes_tests", "--signature", "f(a, b, completions)", *OUT], "try b last"),
     (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
     (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
     (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
-    (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),
-    (["--task", "code", "--memory_mb", "0.5", *OUT], "got memory_mb 0.5; expected numbers above 0"),
-    (["--task", "passes_tests", "--memory_mb", "2 apples", *OUT], "got memory_mb 2 apples; expected numbers above 0"),
-    (["--task", "passes_tests", "--signature", "f(completions, a, timeout='x')", *OUT], "got timeout_s x; expected"),
+    (["--task", "passes_tests", "--timeout_s", "0", *OUT], "got --timeout_s 0; expected a number of seconds above 0"),
+    (["--task", "code", "--timeout_s", "500ms", *OUT], "got --timeout_s 500ms; expected a number of seconds"),
+    (["--task", "code", "--memory_mb", "1GB", *OUT], "got --memory_mb 1GB; expected a whole number of MiB"),
+    (["--task", "passes_tests", "--signature", "f(completions, a, timeout=2)", *OUT], "try --timeout_s"),
     (["--task", "qa", "--per", "call", *OUT], "got --per with qa; expected it with code or passes_tests"),
     (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
 ]

@@ -687,7 +687,7 @@ NOT_COUNTS = [0, -1, 1.5, *NOT_NUMBERS]
 OPTIONS = {  # option: (values that are accepted, values that are not)
     **dict.fromkeys(["ideal", "minimum", "maximum", "max_length"], (ABOVE_0, NOT_ABOVE_0)),
     **dict.fromkeys(["max_characters", "ngram_size", "target"], (st.integers(1, 50), NOT_COUNTS)),
-    **dict.fromkeys(["ignore_case", "prefilled", "soft"], (st.booleans(), [1, "yes", None])),
+    **dict.fromkeys(["ignore_case", "prefilled"], (st.booleans(), [1, "yes", None])),
     **dict.fromkeys(["correct", "wrong"], (PAIR, [(1, 0), (0,), 1, "ab", (0, math.nan), None])),
     "unit": (st.sampled_from(["words", "characters", "tokens"]), ["word", "", None, 1]),
     "fuzzy_match.unit": (st.sampled_from(["word", "character"]), ["words", "", None]),

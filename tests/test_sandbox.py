@@ -1009,15 +1009,13 @@ VERDICTS = [
     (ITEMS, SHOP + "type(s).__name__ == 'Item'", "failed 0/1 trusted"),
     (ITEMS, SHOP + "vars(s.items()[0]) == {'name': 'b', 'price': 2} == s.items()[0].__dict__", "ok 1/1 trusted"),
     (ITEMS, SHOP + "'sell' in dir(s) and hasattr(s, 'all') and not hasattr(s, 'none')", "ok 1/1 trusted"),
-    (ITEMS, SHOP + "list(inspect.signature(s.sell).parameters) == ['name', 'price', 'gift']", "ok 1/1 trusted"),
-    (ITEMS, SHOP + "inspect.signature(s.sell).parameters['price'].default == 2", "failed 0/1 trusted"),
     (ITEMS, SHOP + "s.sell.__code__.co_argcount == 3 and s.sell.__defaults__ == (1,)", "ok 1/1 trusted"),
     (ITEMS, SHOP + "{s: 1}[s] == 1 and type(3) is int", "ok 1/1 trusted"),
     # what it alone could say
     (ITEMS, SHOP + "len(set(s.items())) == 2", "invalid_tests 0/1 trusted"),
     (ITEMS + "    def set(self): return {*self.all}\n", SHOP + "len(s.set()) == 2", "ok 1/1 trusted"),
     (ITEMS, SHOP + "type(s) is Shop", "invalid_tests 0/1 trusted"),
-    (ITEMS, SHOP + "inspect.getsource(s.sell)", "invalid_tests 0/1 trusted"),
+    (ITEMS, SHOP + "inspect.signature(s.sell).parameters", "invalid_tests 0/1 trusted"),
 ]
 
 

@@ -27,10 +27,10 @@ verl_train.py's reward manager. verl has no None: the score is then 0, and so is
                 *NUMBER needs its own weight; for numbers and JSON use --task math and json_schema)
 
 --from FILE.py:NAME ports a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`, to verl; it
-may be async. A list becomes its weighted sum, with weights from --weights, LIST*WEIGHTS or a preset. A compute_score is
-ported to TRL, and so is a one-sample reward with --for trl. The port imports FILE.py by its path from the output, so
-keep both together. In verl it sees one row at a time, without `completion_ids`. An exception there scores 0 and sets
-`raised`; otherwise verl would drop the row.
+may be async. A list becomes its weighted sum, with the weights of LIST*WEIGHTS, a second list of the file, or of a
+preset. A compute_score is ported to TRL, and so is a one-sample reward with --for trl. The port imports FILE.py by its
+path from the output, so keep both together. In verl it sees one row at a time, without `completion_ids`. An exception
+there scores 0 and sets `raised`; otherwise verl would drop the row.
 --inline writes the shortest port, for a plain function of the completion and one column: the function and five lines
 below it. It compares both on completions of the gold answers of --data, or of the answer 42, and writes nothing if any
 score differs.
@@ -44,7 +44,7 @@ Deliberately left out: batch-level rewards in verl, which calls the function onc
     python scripts/create_reward_template.py --task passes_tests --one_file --output code_reward.py \\
         --signature "grade(programs, cases)" --pay fraction --timeout_s 2 --memory_mb 256
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
-    python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
+    python scripts/create_reward_template.py --from "trl_run.py:REWARDS*WEIGHTS" --output my_verl_reward.py
 
 Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input.
 """

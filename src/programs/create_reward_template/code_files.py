@@ -18,128 +18,56 @@ NOT_AGAINST = (
     "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
     "in the kernel"
 )
-OF_TRL = ("prompts", "completion", "completions", "completion_ids")  # parameters that are no columns
-ANSWERS = re.compile("(program|code|solution|response|generation|submission|candidate|prediction)s?(_strs?|_texts?)?")
-_COLUMNS = "entry_point fn_name func_name function_name, setup setup_code test_setup_code, outputs expected_outputs"
-OF_ROW = {name: one.split()[0] for one in _COLUMNS.split(", ") for name in one.split()}  # column: what the reward reads
-LIMIT = re.compile(
-    r"(?:max_|per_|test_)*(?:(time_?out|time_?limit|seconds)|mem(?:ory)?(?:_limit)?)(?:_s|_secs?|_seconds|_mi?b)?(?:_per_test)?"
-)
-UNITS = {
-    "timeout_s": {"": 1, "s": 1, "sec": 1, "seconds": 1, "ms": 0.001, "min": 60},
-    "memory_mb": {"": 1, "m": 1, "mb": 1, "mib": 1, "g": 1024, "gb": 1024, "gib": 1024},
-}
+OF_TRL = ("prompt", "prompts", "completion_ids")  # parameters that are neither answers nor columns
+ANSWERS = re.compile("(completion|program|code|solution|response|generation|submission|candidate|prediction)s?")
 RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s {in_what} or {memory_mb} MiB"
 IN_WHAT = {"call": "in a call", "test": "in a test, 4 to 10 times that in all,", "completion": "in all tests"}
 
 
-def amount(limit: str, text) -> float:
-    """The seconds or MiB of a limit such as 2, "500ms", "256MiB" or "1 GB"."""
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?([a-z]*)", str(text).strip().lower())
-    value = float(match[1]) * UNITS[limit].get(match[2], 0) if match else 0
-    value = int(value) if limit == "memory_mb" else value
-    need(value > 0, f"got {limit} {text}; expected numbers above 0, such as 2 or 500ms of time, 256 or 1GB of memory")
-    return value
+def read_signature(text: str) -> tuple[str, str, list[str]]:
+    """(name, parameter of the answers, parameters) of NAME(completions, COLUMN, …), whose first column is the gold one.
 
-
-def read_signature(text: str) -> tuple[str, str, str, dict[str, str]]:
-    """(name, parameter of the answers, gold column, {parameter: its default as code, or ""}) of NAME(completions, …).
-
-    Columns after the first are optional.
+    Columns after the first may have the default None.
     """
     got = f"got --signature {text!r}; expected NAME(completions, COLUMN) such as code_reward(completions, tests)"
     try:
         (function,) = ast.parse(f"def {text.strip().removeprefix('def ').rstrip(':')}:\n    pass").body
-        parameters = {name: ast.unparse(value) if value else "" for name, value in defaults_of(function.args).items()}
+        defaults = defaults_of(function.args)
     except (SyntaxError, ValueError, AttributeError):
         raise UserError(got) from None
-    answers = [name for name in parameters if name in ("completion", "completions")]
-    answers = [*answers, *filter(ANSWERS.fullmatch, parameters), ""][0]
-    gold, *_ = [name for name in parameters if name not in (*OF_TRL, answers, "prompt") and not limit_of(name)] or [""]
-    need(gold and answers, f"{got}; code, programs, solution, responses or the like may stand for completions")
-    given = [gold, answers, *OF_TRL] + ([] if answers.endswith("s") else ["prompt"])
-    parameters |= {name: parameters[name] or "None" for name in parameters if name not in given}
-    required = [name for name, default in parameters.items() if not default]
-    need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
-    return function.name, answers, gold, parameters
-
-
-def limit_of(name: str) -> str | None:
-    """The limit that a parameter sets, such as "memory_mb" for max_memory_mb; None for others."""
-    match = LIMIT.fullmatch(name)
-    return match and ("timeout_s" if match[1] else "memory_mb")
-
-
-def take_limits(args) -> None:
-    """Make the signature's defaults of limits those of the flags; a limit without a default gets the flag's."""
-    for name, limit in [(name, limit_of(name)) for name in args.parameters if limit_of(name)]:
-        if args.parameters[name] != "None":
-            setattr(args, limit, amount(limit, args.parameters[name].strip("'\"")))
-        args.parameters[name] = str(getattr(args, limit))
-
-
-def with_columns(text: str, further: list[str], args) -> str:
-    """A code reward that reads limits, a function's name and outputs from the further parameters of its signature."""
-    lines, read = "", {OF_ROW[name]: name for name in further if name in OF_ROW}
-    for name in filter(limit_of, further):  # one number, or a list with one for each completion, or None
-        is_total = args.per == "completion" and limit_of(name) == "timeout_s"
-        total = ' = about["total_timeout_s"]' if is_total else ""
-        lines += f"        if (limit := {name}[i] if isinstance({name}, list) else {name}) is not None:\n"
-        lines += f'            about["{limit_of(name)}"]{total} = float(limit)\n'
-    text = text.replace("        jobs.append(", f"{lines}        jobs.append(", 1)
-    if outputs := read.get("outputs"):
-        function = f', "fn_name": {read["entry_point"]} and {read["entry_point"]}[i]' if "entry_point" in read else ""
-        line = f'        checks = {{"inputs": checks, "outputs": {outputs}[i]{function}}} if {outputs} else checks\n'
-        text = text.replace("        about =", f"{line}        about =", 1)
-    if unread := [name for name in further if name not in OF_ROW and not limit_of(name)]:
-        say(f"note: the reward does not read {', '.join(unread)} of --signature; edit {args.output} if it should")
-    return text
+    fixed = [name for name, value in defaults.items() if value is not None and ast.unparse(value) != "None"]
+    need(not fixed, f"{got}, without a default of {', '.join(fixed)}; try --timeout_s and --memory_mb for limits")
+    named = sorted(filter(ANSWERS.fullmatch, defaults), key=lambda name: not name.startswith("completion"))
+    need(named, f"{got}; code, programs, solutions, responses or the like may stand for completions")
+    columns = [name for name in defaults if name not in (named[0], *OF_TRL)]
+    need(columns, f"{got}, with a column")
+    need([*defaults][len(defaults) - len(columns) + 1 :] == columns[1:], f"{got}; try {', '.join(columns[1:])} last")
+    return function.name, named[0], [*defaults]
 
 
 def with_signature(text: str, args) -> str:
-    """A written reward whose function has the parameters of --signature first; all callers of ours pass keywords."""
-    plain = {args.answers: "completions"} | ({} if args.answers.endswith("s") else {"prompt": "prompts"})  # for a batch
-    header = [f"{plain.get(name, name)}={default}".rstrip("=") for name, default in args.parameters.items()]
-    if "prompts" not in {plain.get(name, name) for name in args.parameters}:
-        header.append("prompts=None")
-    further = [name for name in args.parameters if name not in (*OF_TRL, *plain, args.gold_column)]
-    if args.task == "passes_tests":
-        text = with_columns(text, further, args)
-        further = [name for name in further if not limit_of(name)]
-    if "completion_ids" in args.parameters:  # which TRL gives; so does the self-test
-        text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
-    start = rf"^((?:async )?def {args.name}\()(?:prompts, )?completions, \w+(?:=None)?, \*\*(\w+)(.*\n.*\n)"
-    values = {name: f"[{name}] * len(completions) if isinstance({name}, str) else {name}" for name in further}
-    added = "".join(f'    \\2["{OF_ROW.get(name, name)}"] = {value}\n' for name, value in values.items())  # from its **
-    text = re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
-    return text if args.answers == "completions" else with_caller(text, plain, args)
-
-
-def with_caller(text: str, plain: dict[str, str], args) -> str:
-    """A written reward that scores one answer, or names the answers otherwise, by a function for a batch."""
-    one, batch = not args.answers.endswith("s"), f"{args.name}_batch"
-    usual_name = "completion" if one else "completions"  # as trainers name the answers
-    missing = "" if args.answers == usual_name else "None"
-    header = [f"{name}={default or missing}".rstrip("=") for name, default in args.parameters.items()]
-    header += [f"{usual_name}=None"] if missing else []
-    call = [f"{plain.get(x, x)}=" + (f"[{x}]" if one and not limit_of(x) else x) for x in args.parameters]
-    kind, wait = ("async ", "await ") if f"async def {args.name}(" in text else ("", "")
-    text = re.sub(rf"(?m)(?:(?<=^def )|(?<=^async def )){args.name}(?=\()|\b{args.name}(?=\(prompts=)", batch, text)
-    body, main, end = text.rpartition(START) if START in text else (text, "", "")
-    lines = [f"{kind}def {args.name}({', '.join(header)}, **kwargs):"]
-    lines += [f'    """What {batch} says of {"one answer" if one else "answers"}; trainers say `{usual_name}`."""']
-    if missing:
-        lines.append(f"    {args.answers} = {usual_name} if {args.answers} is None else {args.answers}")
+    """A written reward with a function of the parameters of --signature, which calls the one for a batch by keyword."""
+    name, one = args.name.removesuffix("_batch"), not args.answers.endswith("s")
+    prompt = "prompt" if one else "prompts"
+    others = [x for x in args.parameters if x not in (args.answers, args.gold_column, prompt)]
+    header = [x + "=None" if x in others and x not in OF_TRL else x for x in args.parameters]
+    header += [] if prompt in args.parameters else [f"{prompt}=None"]
+    given = {"prompts": prompt, "completions": args.answers} | {x: x for x in (args.gold_column, *others)}
+    if not one:  # one text stands for all rows
+        of_all = {"entry_point", "setup"} & {*others}
+        given |= {x: f"[{x}] * len({args.answers}) if isinstance({x}, str) else {x}" for x in of_all}
+    call = ", ".join(f"{x}=[{value}]" if one else f"{x}={value}" for x, value in given.items())
+    lines = [f"def {name}({', '.join(header)}, **kwargs):"]
+    lines += [f'    """What {args.name} says of {"one answer" if one else "answers"}."""']
     if one:
         lines.append("    kwargs = {name: [value] for name, value in kwargs.items()}")
-    lines += [
-        f"    scores = {wait}{batch}({', '.join(call)}, **kwargs)",
-        f"    return scores{'[0]' if one else ''}",
-        "",
-    ]
-    if one:
-        args.name = batch  # what TRL can call
-    return body.rstrip() + "\n\n\n" + "\n".join(lines) + main + end
+    lines.append(f"    return {args.name}({call}, **kwargs)" + ("[0]" if one else ""))
+    if args.task in ("code", "passes_tests") and (unread := {*others} - {"entry_point", "setup", *OF_TRL}):
+        say(f"note: {args.output} does not read {', '.join(sorted(unread))} of --signature; edit it if it should")
+    if args.answers == "completions":  # so that TRL can call it
+        text, args.name = text.replace(f":{args.name}", f":{name}", 1), name
+    body, main, end = text.rpartition(START) if START in text else (text, "", "")
+    return body.rstrip() + "\n\n\n" + "\n".join(lines) + "\n" + main + end
 
 
 def sandbox_source() -> str:

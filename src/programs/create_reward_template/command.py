@@ -3,6 +3,7 @@
 import argparse
 import json
 import keyword
+import math
 import re
 import shutil
 import sys
@@ -13,12 +14,11 @@ from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec, spec_parts
 from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
 from programs.create_reward_template.code_files import (
+    OF_TRL,
     ONE_FILE,
-    amount,
     code_reward,
     read_signature,
     sandbox_source,
-    take_limits,
     tried_on_programs,
     with_signature,
 )
@@ -50,7 +50,6 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
     both = "trl, verl or both (default: both; with --from the other contract)"
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
-    flag("weights", "--from a list: a number for each function", port, nargs="+", type=float, metavar="W")
     inline = "--from to verl: the shortest port, with the function inside"
     flag("inline", inline, port, action="store_true")
     tried = (*(task for task in TASKS if task != "passes_tests"), *port)
@@ -61,7 +60,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, (*WITH_GOLD, *port), metavar="NAME")
-    signature = "how the reward is called: NAME(completions, COLUMN, …) or NAME(program, COLUMN), also with limits"
+    signature = "how the reward is called: NAME(completions, COLUMN, …) or NAME(program, COLUMN)"
     flag("signature", signature, WITH_GOLD, metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, code, action="store_true")
@@ -69,8 +68,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("pay", pay, judged, "all", choices=["all", "fraction"])
     per = "what limits are for; call: each in a process of its own (default: test; call with --pay fraction)"
     flag("per", f"code, passes_tests: {per}", judged, choices=["call", "test", "completion"])
-    flag("timeout_s", "code, passes_tests: seconds, or 500ms", judged, 3.0, metavar="S")
-    flag("memory_mb", "code, passes_tests: MiB that a program may add, or 1GB", judged, 512, metavar="MB")
+    flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, metavar="S")
+    flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, metavar="MB")
     no_fence = "--one_file: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
     stop = "code, passes_tests: stop testing a program when one test fails"
@@ -98,6 +97,16 @@ def taken_names(args) -> set[str]:
     return names_in([*TASKS[args.task].texts, *(() if alone else (CONTRACT, ADAPTERS))])
 
 
+def limit(name: str, text, kind, expected: str) -> float:
+    """The number of a limit, which has no unit; UserError for anything else."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = 0
+    need(0 < value < math.inf, f"got --{name} {text}; expected {expected}")
+    return value
+
+
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
     need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
@@ -112,14 +121,14 @@ def check_flags(args) -> None:
         fits = kind in kinds or given is None or given is False
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
-    args.timeout_s, args.memory_mb = amount("timeout_s", args.timeout_s), amount("memory_mb", args.memory_mb)
+    args.timeout_s = limit("timeout_s", args.timeout_s, float, "a number of seconds above 0; try --timeout_s 0.5")
+    args.memory_mb = limit("memory_mb", args.memory_mb, int, "a whole number of MiB above 0; try --memory_mb 1024")
     args.per = args.per or ("call" if args.pay == "fraction" else "test")
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
-        args.name, args.answers, args.gold_column, args.parameters = read_signature(args.signature)
-        if args.task == "passes_tests":
-            take_limits(args)
+        args.name, args.answers, args.parameters = read_signature(args.signature)
+        args.gold_column = next(x for x in args.parameters if x not in (args.answers, *OF_TRL))
     if args.task:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
@@ -147,6 +156,7 @@ def check_flags(args) -> None:
     need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
     need(not args.output.is_dir(), f"{got}, a folder; expected the name of a file")
     need(args.force or not args.output.exists(), f"{got}, which exists; expected a new name; try --force")
+    args.name += "_batch" if args.signature else ""
 
 
 def copy_helper(name: str, folder: Path) -> dict:

@@ -20,7 +20,6 @@ from parts.rewards.reward_forms import (
     find_reward,
     import_file,
     is_per_sample,
-    is_weight,
     load_rewards,
     spec_parts,
 )
@@ -74,11 +73,11 @@ def without_trainer(args) -> str:
     if not trains(text):
         return file
     extracted = args.output.with_name(f"{Path(file).stem}_rewards.py")
-    own = extract(text, [name, weight])
-    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == own
+    rewards = extract(text, [name, weight])
+    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == rewards
     got = f"got {extracted}, which exists and would hold the rewards of {file}"
     need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
-    extracted.write_text(own, encoding="utf-8")
+    extracted.write_text(rewards, encoding="utf-8")
     say(f"note: {file} imports a trainer, so {extracted} has its rewards alone; keep it beside {args.output}")
     return str(extracted)
 
@@ -99,7 +98,7 @@ def ported(args) -> str:
     for_trl = verl_form or (callable(rewards) and is_per_sample(rewards))
     need(for_trl or args.target == "verl", f"{got}, {kind}; {as_it_is}")
     need(args.target != "both", f"{got}; expected trl or verl; try one command for each")
-    args.pairs = [(rewards, 1.0)] if verl_form else weighted(args, rewards)
+    args.pairs = [(rewards, 1.0)] if verl_form else load_rewards(args.source)
     weight = args.pairs[0][1]
     need(weight == 1.0 or args.target == "verl", f"{got}; expected no weight; try reward_weights=[{weight:g}] in TRL")
     required, names = columns_of_port(args, verl_form)
@@ -125,18 +124,6 @@ def ported(args) -> str:
     about = f"{name} of {Path(file).name}, by {'TRL' if args.target == 'trl' else 'verl'}'s contract."
     others = ", ".join(column for column in [*required, "prompt"] if column != args.gold_column)
     return assembled(head_of(args, about, args.gold_column, others), texts, contracts_of(args)[0], constants)
-
-
-def weighted(args, rewards) -> list[tuple]:
-    """(function, weight) of everything that --from names, with the numbers of --weights where it is a list."""
-    if not args.weights:
-        return load_rewards(args.source)
-    got, count = f"got --weights {' '.join(map(str, args.weights))}", len(rewards) if isinstance(rewards, list) else 1
-    fits = isinstance(rewards, list) and not hasattr(rewards, "weights") and not spec_parts(args.source)[2]
-    need(fits, f"{got} with {args.source}; expected a list without weights of its own; try leaving --weights out")
-    need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
-    need(len(args.weights) == count, f"{got} for {count} functions; expected one for each")
-    return list(zip(rewards, args.weights, strict=True))
 
 
 def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
@@ -185,7 +172,7 @@ def inlined(args) -> str:
     need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
     functions = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
     need(functions, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
-    need(not weight and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
+    need(not weight, f"{got}; expected no weight; {OTHERWISE}")
     given = functions[0].args
     read = read_names(*functions[0].body)
     hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
@@ -307,9 +294,9 @@ def compared(args) -> dict:
         scores.append((original_score(args, text, row) if args.target == "verl" else ported, ported))
     raised = [a for a, _ in scores if isinstance(a, str)]
     if len(raised) == len(scores):
-        said = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"
-        need(not args.inline, said)
-        say(f"warning: {said}, as its port was compared with nothing")
+        problem = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"
+        need(not args.inline, problem)
+        say(f"warning: {problem}, as its port was compared with nothing")
     for a, b in scores:
         same = a == b or (isinstance(a, str) and isinstance(b, str))
         remedy = OTHERWISE if args.inline else "report it"

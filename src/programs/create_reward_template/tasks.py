@@ -287,6 +287,10 @@ def preflighted(args) -> dict:
     need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
     outcome = json.loads(done.stdout)
     paid_nothing = [probe["name"] for probe in outcome["probes"] if probe["status"] == "pass"]
-    said = {"ready": outcome["ready"], "rows": outcome["rows"], "gold_with_full_marks": outcome["gold"]["full_marks"]}
-    said |= {"completions": sum(f["completions"] for f in outcome["functions"]), "not_paid": paid_nothing}
-    return said | {"findings": outcome["findings"]}
+    summary = {
+        "ready": outcome["ready"],
+        "rows": outcome["rows"],
+        "gold_with_full_marks": outcome["gold"]["full_marks"],
+    }
+    summary |= {"completions": sum(f["completions"] for f in outcome["functions"]), "not_paid": paid_nothing}
+    return summary | {"findings": outcome["findings"]}

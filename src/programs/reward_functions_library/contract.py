@@ -58,7 +58,7 @@ _LENGTH_UNITS = "words, characters or tokens", lambda value: value in ("words", 
 _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
     **dict.fromkeys(("ideal", "minimum", "maximum", "max_length"), _POSITIVE),
     **dict.fromkeys(("max_characters", "ngram_size", "target"), _COUNT),
-    **dict.fromkeys(("ignore_case", "prefilled", "soft"), _FLAG),
+    **dict.fromkeys(("ignore_case", "prefilled"), _FLAG),
     **dict.fromkeys(("correct", "wrong"), _PAIR),
     "unit": _LENGTH_UNITS,
     "fuzzy_match.unit": ("word or character", lambda value: value in ("word", "character")),

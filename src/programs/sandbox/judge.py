@@ -25,10 +25,8 @@ from programs.sandbox.tests_in_python import (
     argument_sets,
     calls_in,
     caught_names,
-    iterated_names,
     judging_names,
     used_as_classes,
-    wraps_a_call,
 )
 from programs.sandbox.values import SharedObjects, classes_in, decode, encode
 
@@ -67,8 +65,8 @@ def is_closed(function: types.FunctionType) -> bool:
     codes = [function.__code__]
     for code in codes:  # grows
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    own = {name for code in codes for name in code.co_names} & function.__globals__.keys()
-    return not (own or function.__closure__ or function.__kwdefaults__)
+    read = {name for code in codes for name in code.co_names} & function.__globals__.keys()
+    return not (read or function.__closure__ or function.__kwdefaults__)
 
 
 class Judge:
@@ -200,8 +198,8 @@ class Judge:
             code = marshal.dumps(value.__code__).hex()
             return {"t": "function", "v": [code, encode(value.__defaults__, self.shared)]}
         self.unfit += 1
-        what = "function that reads names of the tests" if callable(value) else type(value).__name__
-        raise Unsafe(f"passes a {what} to the program; only plain data and other functions can be sent")
+        kind = "function that reads names of the tests" if callable(value) else type(value).__name__
+        raise Unsafe(f"passes a {kind} to the program; only plain data and other functions can be sent")
 
     def expect(self, bases, names: set) -> None:
         """Make exceptions for those names that the program says are ones, each of its nearest built-in base."""
@@ -216,14 +214,14 @@ class Judge:
         message, known = str(answer.get("message"))[:500], decode(answer.get("known"), self.shared)
         args, state = known if isinstance(known, list) and len(known) == 2 else ([message], {})
         expected = tuple(self.errors[name] for name in names if name in self.errors)
-        found = [type(expected[0].__name__, expected, {"__str__": lambda self: message})] if expected else []
+        kinds = [type(expected[0].__name__, expected, {"__str__": lambda self: message})] if expected else []
         for name in () if expected else names:
             kind = getattr(builtins, name, None)
             if kind in ENDS:
                 break
             if may_be_raised(kind) and kind is not Exception:
-                found.append(kind)
-        for kind, given in itertools.product(found, (args, [message])):
+                kinds.append(kind)
+        for kind, given in itertools.product(kinds, (args, [message])):
             error = None
             with contextlib.suppress(TypeError, ValueError):  # UnicodeDecodeError, say, takes more than a text
                 error = kind(*given)
@@ -291,14 +289,16 @@ class Judge:
         for name in judging - {entry}:  # isclose(f(1), 2): what judges a result must not be the program's
             if name in STANDARD:
                 namespace[name] = getattr(importlib.import_module(STANDARD[name]), name)
-        wrapping = {name for name in functions - STANDARD.keys() - {entry} if wraps_a_call(tests, name, program)}
-        self.trusted &= not wrapping - vars(builtins).keys()
+        of_program = functions - STANDARD.keys() - {entry} - vars(builtins).keys()
+        for call in (call for call in calls_in(tests) if call.func.id in of_program):  # same(f(1), 2), not ours
+            self.trusted &= not {inner.func.id for inner in calls_in(call)} & program - {call.func.id}
         tested = functions & vars(builtins).keys()
         if entry or functions - vars(builtins).keys() - STANDARD.keys():
             tested = set()  # the tests are about another function
         elif len(tested) > 1:
             self.trusted = False  # which of them judge the others is a guess
-            tested = (tested - iterated_names(tests)) or tested
+            loops = [part.iter for part in ast.walk(tests) if hasattr(part, "iter")]
+            tested = (tested - read_names(*loops)) or tested  # what decides how often something is tested
             tested = (tested - judging_names(tests, tested, tested)) or tested
         bases = (node.value for node in ast.walk(tests) if isinstance(node, ast.Attribute))
         dotted = {node.id for node in bases if isinstance(node, ast.Name)}
@@ -342,8 +342,8 @@ class Judge:
         def run(arguments: dict):
             instance = [case()] if case else []
             prepare(instance[0] if case else {}, "setup_method", test)
-            found = test(*instance, **arguments)
-            return awaited(found) if inspect.iscoroutine(found) else found
+            value = test(*instance, **arguments)
+            return awaited(value) if inspect.iscoroutine(value) else value
 
         for arguments in argument_sets(test):
             self.attempt(lambda arguments=arguments: run(arguments))

@@ -3,7 +3,6 @@
 import atexit
 import builtins
 import contextlib
-import inspect
 import marshal
 import operator
 import os
@@ -142,12 +141,6 @@ def next_of(iterator) -> list:
         return []
 
 
-def parameters_of(function) -> list[tuple]:
-    """(name, kind, {"default": value} or {}) of each parameter of a function."""
-    parameters = inspect.signature(function).parameters.values()
-    return [(p.name, int(p.kind), {} if p.default is p.empty else {"default": p.default}) for p in parameters]
-
-
 OPERATIONS = {  # which the judge may ask for, besides functions of `operator` and built-in ones
     "get": lambda value: value,
     "items": lambda value: [item for item, _ in zip(value, range(100_000), strict=False)],
@@ -156,7 +149,6 @@ OPERATIONS = {  # which the judge may ask for, besides functions of `operator` a
     "exit": lambda value: type(value).__exit__(value, None, None, None),
     "await": awaited,
     "has_instance": lambda value, other: isinstance(other, value),
-    "signature": parameters_of,
 }
 
 ROLES = {"program": run_program, "judge": run_judge}  # what a forked process may run, under all layers

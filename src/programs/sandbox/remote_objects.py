@@ -1,6 +1,5 @@
 """Functions, classes and objects of the program, as the tests hold them."""
 
-import inspect
 import operator
 
 DECIDES = "which could forge the result; try comparing plain data"
@@ -94,10 +93,10 @@ class RemoteObject:
         return iter(self._judge.ask("items", self._target))
 
     def __next__(self):
-        found = self._judge.ask("next", self._target)  # a list of one, empty at the end
-        if type(found) is not list or len(found) != 1:
+        items = self._judge.ask("next", self._target)  # a list of one, empty at the end
+        if type(items) is not list or len(items) != 1:
             raise StopIteration
-        return found[0]
+        return items[0]
 
     def __exit__(self, *error):
         self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
@@ -115,14 +114,9 @@ class RemoteObject:
     __lt__, __gt__, __le__, __ge__ = map(ordered, ("__lt__", "__gt__", "__le__", "__ge__"))
     __doc__, __dict__ = map(described, ("__doc__", "__dict__"))
 
-    @property
-    def __signature__(self):
-        parameters = self._judge.ask("signature", self._target)
-        return inspect.Signature([inspect.Parameter(name, kind, **more) for name, kind, more in parameters])
-
     def __contains__(self, item):
         if not self._is_instance:  # the program could return this where a list is expected
-            return any(found is item or found == item for found in self)
+            return any(one is item or one == item for one in self)
         self._judge.trusted = False
         return bool(self._judge.ask("contains", self._target, (item,)))
 

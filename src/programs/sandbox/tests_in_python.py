@@ -12,15 +12,10 @@ RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit"
 # full names of what acts on a process or folder; the program's are not those of the tests
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
-    r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.(?!signature|Parameter)|open$"
+    r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.|open$"
 )
 SORTERS = {"sorted", "sort", "min", "max", "nlargest", "nsmallest", "insort", "heapify", "heappush", "heappop"}
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
-
-
-def is_main_guard(node: ast.stmt) -> bool:
-    """Whether it is `if __name__ == "__main__":`."""
-    return isinstance(node, ast.If) and "__name__" in read_names(node.test)
 
 
 class FromProgram(ast.NodeTransformer):
@@ -31,7 +26,10 @@ class FromProgram(ast.NodeTransformer):
 
     def visit_Module(self, node):
         """Tests as they run as a script, `if __name__ == "__main__"` included, but for what runs them or exits."""
-        inside = [part for top in node.body for part in (top.body if is_main_guard(top) else [top])]
+        inside = []
+        for top in node.body:
+            is_guard = isinstance(top, ast.If) and "__name__" in read_names(top.test)
+            inside += top.body if is_guard else [top]
         node.body = [part for part in inside if ast.unparse(part).partition("(")[0] not in RUNNERS]
         return self.generic_visit(node)
 
@@ -234,7 +232,11 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
 
 def shared_surroundings(tests: ast.AST) -> str:
     """A name that tests use as if they shared a process with the program, such as `os.environ`; "" without one."""
-    used, attributes = full_names(tests), [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
+    attributes = [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
+    full = {"open": "open", **imported_names(ast.walk(tests))}
+    texts = {ast.unparse(part) for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)}
+    parts = (text.partition(".") for text in texts)
+    used = {full[head] + dot + rest for head, dot, rest in parts if head in full}  # os.path.exists of `path.exists(x)`
     stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
     outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
     if any(part.attr == "getvalue" for part in attributes):
@@ -247,19 +249,12 @@ def shared_surroundings(tests: ast.AST) -> str:
 
 def imported_names(nodes) -> dict[str, str]:
     """{name: what it stands for} of the imports among nodes: {"path": "os.path"} of `from os import path`."""
-    found = {}
+    names = {}
     for part in (part for part in nodes if isinstance(part, ast.Import | ast.ImportFrom)):
         for alias in part.names:
             head, dot, _ = (alias.asname or alias.name).partition(".")
-            found[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
-    return found
-
-
-def full_names(tests: ast.AST) -> set:
-    """What tests use of modules, by full names, and `open`; os.path.exists of `from os import path; path.exists(x)`."""
-    full = {"open": "open", **imported_names(ast.walk(tests))}
-    texts = {ast.unparse(part) for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)}
-    return {full[head] + dot + rest for head, dot, rest in (text.partition(".") for text in texts) if head in full}
+            names[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
+    return names
 
 
 def missing_module(tests: ast.AST) -> str:
@@ -324,28 +319,17 @@ def judging_names(tests: ast.AST, wanted: set, program: set) -> set:
     Such a function is called with the result of another one, or with a variable of the tests where these call another
     one at all, or stands on the other side of a comparison.
     """
-    found, called = set(), program & read_names(tests)
+    judging, called = set(), program & read_names(tests)
     bound = {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} - {"candidate"}
     bound |= {part.id for part in ast.walk(tests) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
     for call in calls_in(tests):
         name, inside = call.func.id, read_names(*call.args, *(item.value for item in call.keywords))
         others = program - {name}
         if name in wanted and (inside & others or (inside & bound and called & others)):
-            found.add(name)
+            judging.add(name)
     for node in (part for part in ast.walk(tests) if isinstance(part, ast.Compare)):
         sides = [node.left, *node.comparators]
         for side in sides:
             beside = read_names(*(other for other in sides if other is not side)) & program
-            found.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
-    return found & wanted
-
-
-def wraps_a_call(tests: ast.AST, name: str, program: set) -> bool:
-    """Whether a function is called with what another function of the program returns."""
-    calls = [call for call in calls_in(tests) if call.func.id == name]
-    return any({inner.func.id for inner in calls_in(call)} & program - {name} for call in calls)
-
-
-def iterated_names(tests: ast.AST) -> set:
-    """The names of functions that loops run over: they decide how often something is tested."""
-    return {name for part in ast.walk(tests) if hasattr(part, "iter") for name in read_names(part.iter)}
+            judging.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
+    return judging & wanted

@@ -8,8 +8,8 @@ FINAL = re.compile(r"####\s*\$?(-?(?a:\d{1,3}(,\d{3})+|\d+)(?a:\.\d+)?)\.?(\s*<(
 
 def final_number(text: str) -> Decimal | None:
     """The number after the only #### of a text, with nothing but end tokens after it, else None: 1,200 is 1200."""
-    found = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
-    return Decimal(found[1].replace(",", "")) if found else None
+    match = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
+    return Decimal(match[1].replace(",", "")) if match else None
 
 
 def score(text: str, solution) -> float | None:

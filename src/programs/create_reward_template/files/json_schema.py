@@ -20,8 +20,8 @@ def json_value(text: str):
     text = visible(text).strip()
     if len(text) > MAX_CHARACTERS:
         raise ValueError("too long")
-    found = FENCED.fullmatch(text)
-    return json.loads(found[1] if found else text, parse_constant=int)  # int refuses NaN and Infinity
+    block = FENCED.fullmatch(text)
+    return json.loads(block[1] if block else text, parse_constant=int)  # int refuses NaN and Infinity
 
 
 def alike(value, gold) -> bool:
