@@ -1765,7 +1765,7 @@ def own_columns(run: LoggedRun) -> dict[str, list[str]]:
     figure stand beside them.
     """
     known = [name for name in run.columns if names_step(name)]
-    if known and "score" in run.series:
+    if known and any(name == "score" or name.startswith("part:") for name in run.series):
         return {}
     taken = {figure for figure, name in FIGURES.items() if name in run.series}
     fits = {figure: x for figure, x in best_fits([*run.columns]).items() if figure in FIGURES.keys() - taken}

@@ -199,12 +199,11 @@ def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
     assert seen == {(True, True), (False, False)} and not any(module.training for module in modules)
 
 
-@pytest.mark.parametrize("name", ["ppo_train", "verl_train", "selfcheck"])
+@pytest.mark.parametrize("name", ["ppo_train", "verl_train"])
 def test_data_without_a_reward_are_refused_in_the_same_words(name, tmp_path, capsys):
     (tmp_path / "own.jsonl").write_text('{"prompt": "Name a colour.", "answer": "red"}\n' * 8)
     flags = [f"--data={tmp_path / 'own.jsonl'}", f"--eval_data={EVAL_DATA}", f"--output_dir={tmp_path / 'run'}"]
     flags += ["--batch_size=8", *(["--print"] if name == "verl_train" else [])]
-    flags = [str(ROOT / "templates" / "grpo.py"), flags[0]] if name == "selfcheck" else flags
     assert load_script(name).main(flags) == 2
     said = "got --data without a reward; expected one that fits it; try --reward FILE.py:function"
     assert said in capsys.readouterr().err and not (tmp_path / "run").exists()
