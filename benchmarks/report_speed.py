@@ -5,8 +5,8 @@
 # ///
 """Time scripts/report.py on logs made here: CPU seconds, peak of resident memory, and the size of the page.
 
-    long        1,000 steps with 30 metrics, 8 samples a step with figures of every token: 50 MB
-    many        100 steps with 1,000 samples each, 100,000 in all, without figures of tokens: 50 MB
+    long        1,000 steps with 30 metrics, 8 long samples a step: 50 MB
+    many        100 steps with 1,000 samples each, 100,000 in all: 50 MB
 
 Texts are random words, so that they compress worse than a model's. Deliberately left out: the browser, in which
 tests/test_report.py times nothing and references/report.md has what was measured by hand.
@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MEGABYTES = 50
-CASES = {"long": (1000, 8, True), "many": (100, 1000, False)}  # steps, samples a step, figures of tokens
+CASES = {"long": (1000, 8), "many": (100, 1000)}  # steps, samples a step
 NAMES = (
     "policy/entropy",
     "kl/ref",
@@ -40,19 +40,16 @@ NAMES = (
 )
 
 
-def sample(rng: random.Random, words: list[str], size: float, with_tokens: bool) -> dict:
-    """What is sampled, of about `size` bytes; a token takes about 22 of them with its figures, 7 without."""
-    count = max(1, round((size - 160) / (22 if with_tokens else 6.9)))
+def sample(rng: random.Random, words: list[str], size: float) -> dict:
+    """What is sampled, of about `size` bytes; a word takes about 7 of them."""
+    count = max(1, round((size - 160) / 6.9))
     said = rng.choices(words, k=count)
     row = {"completion": " ".join(said), "score": round(rng.random(), 3)}
     row |= {"rewards": {"correct": rng.randint(0, 1)}, "finished": rng.random() < 0.9}
-    if with_tokens:
-        row |= {"token_lengths": [len(word) + 1 for word in said]}
-        row |= {name: [round(rng.gauss(0, 1), 3) for _ in said] for name in ("logprobs", "advantages")}
     return row
 
 
-def make_run(folder: Path, steps: int, samples: int, with_tokens: bool, megabytes: float) -> None:
+def make_run(folder: Path, steps: int, samples: int, megabytes: float) -> None:
     """A run's folder whose logs are about so large."""
     rng = random.Random(0)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(5000)]
@@ -66,7 +63,7 @@ def make_run(folder: Path, steps: int, samples: int, with_tokens: bool, megabyte
             metrics.write(json.dumps(row) + "\n")
             for i in range(samples):
                 prompt = " ".join(rng.choices(words, k=8)) if i % 8 == 0 else prompt
-                row = {"step": step, "kind": "train", "prompt": prompt, **sample(rng, words, size, with_tokens)}
+                row = {"step": step, "kind": "train", "prompt": prompt, **sample(rng, words, size)}
                 texts.write(json.dumps(row, separators=(",", ":")) + "\n")
     (folder / "config.json").write_text(json.dumps({"ppo_epochs": 1, "batch_size": samples, "steps": steps}))
 
@@ -88,9 +85,9 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3, help="the median is printed (default: 3)")
     parser.add_argument("--share", type=float, default=1.0, help="of the steps and of the megabytes (default: 1)")
     args = parser.parse_args()
-    for case, (steps, samples, with_tokens) in CASES.items():
+    for case, (steps, samples) in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
-            make_run(Path(folder), max(2, round(steps * args.share)), samples, with_tokens, MEGABYTES * args.share)
+            make_run(Path(folder), max(2, round(steps * args.share)), samples, MEGABYTES * args.share)
             logs = sum(path.stat().st_size for path in Path(folder).glob("*.jsonl")) / 1e6
             runs = [measure(Path(folder)) for _ in range(args.repeats)]
         found = {name: round(statistics.median(run[name] for run in runs), 2) for name in runs[0]}
