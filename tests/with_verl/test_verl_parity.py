@@ -84,7 +84,6 @@ def our_advantages(ppo, name, scores, mask, **settings):
         ("grpo", "grpo", EXACT),
         ("rloo", "rloo", EXACT),
         ("opo", "opo", EXACT),
-        ("mean", "grpo", EXACT),  # Dr. GRPO's
         ("gpg_verl", "gpg", EXACT),
         ("reinforce_pp", "reinforce_plus_plus", LOOSE),
         ("reinforce_pp_baseline", "reinforce_plus_plus_baseline", LOOSE),
@@ -93,7 +92,7 @@ def our_advantages(ppo, name, scores, mask, **settings):
 def test_advantages(ppo, ours, verl, tolerance, scores, mask):
     got = our_advantages(ppo, ours, scores, mask)
     assert got.abs().max() > 0.1
-    close(got, verl_advantages(verl, scores, mask, norm_adv_by_std_in_grpo=ours != "mean"), tolerance)
+    close(got, verl_advantages(verl, scores, mask), tolerance)
 
 
 @pytest.mark.parametrize("size", [8, 16])
@@ -109,6 +108,22 @@ def test_equal_scores_have_advantages_in_verl_unless_they_add_up_exactly(size):
         assert largest(score) > 0.005, "verl's mean of equal scores is exact now: exact_in_means has no use any more"
         assert largest(launcher.exact_in_means(score, size)) == 0
     assert all(largest(exact) == 0 for exact in (0.0, 0.25, 0.5, 1.0))
+
+
+@masks
+def test_dr_grpo_advantages(ppo, mask):
+    got = our_advantages(ppo, "mean", SCORES, mask)
+    close(got, verl_advantages("grpo", SCORES, mask, norm_adv_by_std_in_grpo=False))
+
+
+@pytest.mark.parametrize(
+    ("ours", "verl", "tolerance"), [("grpo", "grpo_vectorized", 1e-6), ("rloo", "rloo_vectorized", EXACT)]
+)
+def test_advantages_of_the_vectorized_forms(ppo, ours, verl, tolerance):
+    """Without the single completion, whose advantage is 0 in verl's vectorized RLOO. Its GRPO computes in fp32."""
+    several = GROUPS != 2
+    got = our_advantages(ppo, ours, SCORES, ragged())
+    close(got[several], verl_advantages(verl, SCORES, ragged())[several], tolerance)
 
 
 @masks
@@ -238,16 +253,12 @@ PAIRS += [("clip", how) for how in AGGREGATIONS if how != "token_mean"] + [("gsp
 
 def same_as_verl(ppo, config, verl_name, piece, logprobs, tolerance, mode, verl_settings, **known):
     """Hold a loss and its gradient against verl's."""
-    loss, old = core.get_policy_loss_fn(verl_name), piece["old_logprobs"]
-    known |= {"advantages": piece["advantages"], "response_mask": piece["loss_mask"]}
-    known |= {"loss_agg_mode": mode, "config": verl_settings}
-    same_as(ppo, config, piece, logprobs, lambda x: loss(old, x, **known)[0], tolerance)
-
-
-def same_as(ppo, config, piece, logprobs, theirs, tolerance=EXACT):
-    """Hold the value and the gradient of our loss against those of a function of the log-probs."""
-    ours = our_loss(ppo, config, piece, piece["loss_mask"])
-    for got, expected in zip(*(value_and_gradient(loss_of, logprobs) for loss_of in (ours, theirs)), strict=True):
+    mask, loss = piece["loss_mask"], core.get_policy_loss_fn(verl_name)
+    given = (piece["advantages"], mask)
+    theirs = value_and_gradient(
+        lambda x: loss(piece["old_logprobs"], x, *given, loss_agg_mode=mode, config=verl_settings, **known)[0], logprobs
+    )
+    for got, expected in zip(value_and_gradient(our_loss(ppo, config, piece, mask), logprobs), theirs, strict=True):
         assert expected.abs().max() > 1e-4
         close(got, expected, tolerance)
 
@@ -319,6 +330,21 @@ def test_kl_forms_in_value_and_gradient(ppo, ours, names):
             close(a, b)
 
 
+def test_kl_in_the_reward(ppo):
+    mask = ragged()
+    logprobs, reference, _ = case()
+    kl = ppo.kl_estimate(logprobs, reference, "k1") * mask
+    got = ppo.shape_rewards(SCORES, kl, mask, 0.3)
+    close(got, core.compute_rewards(score_rewards(SCORES, mask), logprobs, reference, 0.3) * mask)
+
+
+def test_adaptive_kl_coefficient(ppo):
+    for kl in (0.1, 3.0, 6.2, 100.0):
+        theirs = core.AdaptiveKLController(0.2, 6.0, 10_000)
+        theirs.update(kl, 256)
+        assert ppo.next_kl_coef(0.2, kl, 6.0, 10_000, 256) == pytest.approx(theirs.value, abs=1e-15)
+
+
 # ------------------------------------------------------------------------------------------------ mismatch
 
 
@@ -338,6 +364,16 @@ def test_mismatch_weights(ppo, how, level, threshold, mask):
     close(got * mask, correction.compute_rollout_correction_weights(old - rollout, mask, level, threshold)[0])
     raw = (old - rollout).exp()
     assert (got != raw)[mask.bool()].any() and (got > 0)[mask.bool()].any()
+
+
+def test_the_sequence_mask_keeps_what_verls_rejection_keeps(ppo):
+    mask = ragged()
+    _, old, _ = case()
+    rollout = far_sampler(old)
+    kept, _ = correction.compute_rollout_rejection_mask(old - rollout, mask, "seq_sum_k1", "0.5_2.0")
+    got = ppo.mismatch_weights(old, rollout, mask, "seq_mask", 0.5, 2.0)
+    assert torch.equal((got > 0) & mask.bool(), kept.bool())
+    assert 0 < kept[:, 0].sum() < 10
 
 
 @pytest.mark.parametrize("how", ["tis", "icepop"])
@@ -360,8 +396,14 @@ def test_one_update_with_tis_is_verls_bypass_mode_with_reinforce(ppo):
     del piece["old_logprobs"]  # a single optimizer step: the old policy is the current one
     config = ppo.Config(algorithm="grpo", loss="reinforce", mismatch="tis", aggregation="token_mean")
     bypass = {"loss_type": "reinforce", "rollout_is": "token", "rollout_is_threshold": 2.0}
-    known = piece["advantages"], mask, "token-mean", verl_config(rollout_correction=bypass)
-    same_as(ppo, config, piece, logprobs, lambda x: core.compute_policy_loss_bypass_mode(rollout, x, *known)[0])
+    theirs = value_and_gradient(
+        lambda x: core.compute_policy_loss_bypass_mode(
+            rollout, x, piece["advantages"], mask, "token-mean", verl_config(rollout_correction=bypass)
+        )[0],
+        logprobs,
+    )
+    for got, expected in zip(value_and_gradient(our_loss(ppo, config, piece, mask), logprobs), theirs, strict=True):
+        close(got, expected)
 
 
 def test_mismatch_metrics(ppo):
