@@ -7,9 +7,9 @@ import pytest
 from conftest import ROOT, TINY_LM, load_script, read_lines, write_lines
 from transformers import AutoTokenizer
 
-from parts.data.prompts import load_prompts
+from parts.data.prompts import load_prompts, read_prompts
 from parts.data.question_parts import odd_answers, unread_parts, warn_unread
-from parts.data.rows import check_prompt
+from parts.data.rows import check_prompt, read_rows
 from parts.foundation.messages import UserError
 from programs.data_loader.answers import gold_of
 from programs.data_loader.form_names import normalise
@@ -184,3 +184,18 @@ def test_an_open_dialogue_and_other_texts_stay(text, tmp_path, capsys):
     said = capsys.readouterr().err
     assert ("a chat template writes another" in said) == (text in OPEN[:2]) and "warning" not in said
     assert said_of(capsys, text) == ""
+
+
+def test_chats_without_a_prompt_are_read_as_by_the_loader(tmp_path, capsys):
+    file, turns = (
+        str(tmp_path / "d.jsonl"),
+        [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}],
+    )
+    write_lines(tmp_path / "d.jsonl", [{"messages": turns, "level": 1}, {"messages": turns[:1], "level": 2}])
+    (place, row), (_, asked) = read_prompts(file, "prompt")
+    assert (row["prompt"], row["completion"], row["level"], asked["prompt"]) == (turns[:1], turns[1:], 1, turns[:1])
+    assert place.startswith(file) and "read by data_loader.py" in capsys.readouterr().err
+    assert [row for _, row in read_prompts(file, "messages")] == read_rows(file)
+    write_lines(tmp_path / "d.jsonl", [{"messages": [{"role": "nobody", "content": "2+2?"}]}])
+    with pytest.raises(UserError, match=r"(?s)data_loader\.py: .*d\.jsonl:1: .*'nobody'"):
+        read_prompts(file, "prompt")

@@ -71,9 +71,24 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]
     return {}
 
 
+def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
+    """(place, row) of each row; chats without a column `prompt` are read as data_loader.py reads them."""
+    rows, chats = placed_rows(source), {"messages", "conversations", "conversation"}
+    are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
+    if not are_chats or column != "prompt" or not has_sibling("data_loader"):
+        return rows
+    loader = sibling("data_loader")
+    try:
+        read = loader.load_rows(source).rows
+    except loader.UserError as error:
+        raise UserError(f"data_loader.py: {error}") from None
+    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    return [(f"{source}, row {row.pop('id')}", row) for row in read]
+
+
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     """Rows {"prompt", "prompt_ids", "columns", "place"} of a source; prompts that are too long are only counted."""
-    rows = placed_rows(source)
+    rows = read_prompts(source, config.prompt_column)
     need(rows, f"got data {source!r} without rows; expected at least one")
     kept, template = [], template_settings(config)
     for place, row in rows:

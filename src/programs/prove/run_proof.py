@@ -12,8 +12,7 @@ from types import SimpleNamespace
 
 from parts.data.chat import as_turns, template_settings
 from parts.data.held_out import drawn_tasks, of_swapped, task_of
-from parts.data.prompts import encode_prompt, prompt_row
-from parts.data.rows import placed_rows
+from parts.data.prompts import encode_prompt, prompt_row, read_prompts
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import CpuThreads, torch, transformers
@@ -122,7 +121,7 @@ def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
 
 def rows_of(source: str, run) -> list[dict]:
     """Rows {"prompt", "columns"} of a file."""
-    return [prompt_row(row, run.prompt_column, place) for place, row in placed_rows(source)]
+    return [prompt_row(row, run.prompt_column, place) for place, row in read_prompts(source, run.prompt_column)]
 
 
 def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:

@@ -5,8 +5,8 @@ import random
 import re
 
 from parts.data.answer_marks import hash_mark, stated_gold
-from parts.data.prompts import warn_unread
-from parts.data.rows import check_prompt, placed_rows
+from parts.data.prompts import read_prompts, warn_unread
+from parts.data.rows import check_prompt
 from parts.foundation.messages import need
 from parts.rewards.schema_examples import example_of
 from parts.rewards.user_code import user_text
@@ -80,7 +80,7 @@ def make_row(raw: dict, where: str, number: int, args) -> dict:
 
 def load_rows(args, count: int) -> list[dict]:
     """Read --data and draw `count` rows of it with --seed."""
-    raw = placed_rows(args.data)
+    raw = read_prompts(args.data, args.prompt_column)
     need(raw, f"got data {args.data!r} without rows; expected at least one")
     rows = [make_row(row, place, i, args) for i, (place, row) in enumerate(raw, 1)]
     warn_unread(args.data, [(row, row[args.prompt_column]) for _, row in raw])

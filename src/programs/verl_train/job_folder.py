@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 from parts.data.held_out import hold_out, mark_trained, overlap_metric
-from parts.data.prompts import evaluated_rows, warn_unread
-from parts.data.rows import placed_rows
+from parts.data.prompts import evaluated_rows, read_prompts, warn_unread
 from parts.data.verl_layout import OWN_INFO
 from parts.environments.conversations import PlaySetup
 from parts.environments.play_setup import (
@@ -320,7 +319,8 @@ def reward_specs(config: Config) -> list[str]:
 
 def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
     """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
-    placed = evaluated_rows(config, placed_rows(source)) if split == "test" else placed_rows(source)
+    placed = read_prompts(source, config.prompt_column)
+    placed = evaluated_rows(config, placed) if split == "test" else placed
     places, read = [place for place, _ in placed], [row for _, row in placed]
     rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup), places)
     warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
