@@ -187,10 +187,8 @@ def test_an_open_dialogue_and_other_texts_stay(text, tmp_path, capsys):
 
 
 def test_chats_without_a_prompt_are_read_as_by_the_loader(tmp_path, capsys):
-    file, turns = (
-        str(tmp_path / "d.jsonl"),
-        [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}],
-    )
+    turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    file = str(tmp_path / "d.jsonl")
     write_lines(tmp_path / "d.jsonl", [{"messages": turns, "level": 1}, {"messages": turns[:1], "level": 2}])
     (place, row), (_, asked) = read_prompts(file, "prompt")
     assert (row["prompt"], row["completion"], row["level"], asked["prompt"]) == (turns[:1], turns[1:], 1, turns[:1])
