@@ -324,6 +324,8 @@ def train_arm(name, settings, seed):
 check_settings()
 judge = ppo.Reward(REWARDS)  # the baseline's rewards measure both arms, whatever the idea rewards
 ARMS = {"baseline": BASELINE, "idea": IDEA}
+for name, settings in ARMS.items():
+    make_arm(name, settings, SEEDS[0])  # a wrong setting fails before the baseline trains
 before, samples_before = ppo.evaluate(config, start, ppo.HFEngine(config, start), judge, held_out)
 print(f"before: held-out score {before['eval/score']:.3f}, accuracy {before['eval/accuracy']:.3f}")
 results, began = {}, time.time()
