@@ -1,7 +1,6 @@
 """The command line, and what --inspect shows."""
 
 import argparse
-import bisect
 import contextlib
 import itertools
 import json
@@ -134,7 +133,7 @@ def write(args, rows: list[dict], files: list[str], rejected: list[dict]) -> lis
 
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     """What --inspect shows of good rows; `files`: the input of each row."""
-    fields, lengths, golds, places = {}, {}, {}, {}
+    fields, lengths, golds, places, several = {}, {}, {}, {}, len({*files}) > 1
     for row, file in zip(rows, files, strict=True):
         for name, value in row.items():
             fields.setdefault(name, []).append(type(value).__name__)
@@ -144,10 +143,10 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
         for reply in (row[name] for name in ("completion", "chosen") if name in row):
             sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
         for name, size in sizes.items():
-            bisect.insort(lengths.setdefault(name, []), size)
+            lengths.setdefault(name, []).append(size)
         prompt = digest(row["prompt"])
         golds.setdefault(prompt, set()).add(digest([row.get(name) for name in GOLD_FIELDS]))
-        places.setdefault(prompt, set()).add(file if len({*files}) > 1 else row["source"])
+        places.setdefault(prompt, set()).add(file if several else row["source"])
     pairs = (" & ".join(pair) for held in places.values() for pair in itertools.combinations(sorted(held), 2))
     return {
         "rows": len(rows),
@@ -159,7 +158,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
                 "p95": sizes[math.ceil(0.95 * len(sizes)) - 1],
                 "max": sizes[-1],
             }
-            for name, sizes in lengths.items()
+            for name, sizes in ((name, sorted(sizes)) for name, sizes in lengths.items())
         },
         "duplicates": len(rows) - sum(map(len, golds.values())),
         "prompts_with_other_answers": sum(len(answers) > 1 for answers in golds.values()),
