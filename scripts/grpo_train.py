@@ -2103,7 +2103,7 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return [(f"{source}, row {row.pop('id')}", row) for row in read]
+    return [(f"{source}, row {row['id']}", row) for row in read]
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
