@@ -17,7 +17,7 @@ WITHOUT_TORCH = (
 READ_DATA = {"evaluation", "grpo_train", "on_policy_distillation", "ppo_train", "reward_preflight", "verl_train"}
 READ_DATA |= {"warm_start"}  # their warnings about data come from data_loader.py
 COMMANDS = {  # script: (flags, what it says or the file that it leaves)
-    "create_reward_template": (["--task=custom", "--rule=equals:answer", "--output=reward.py"], "reward.py"),
+    "create_reward_template": (["--task=qa", "--output=reward.py"], "reward.py"),
     "data_loader": (["{rows}", "--out=clean.jsonl"], "clean.jsonl"),
     "diagnose": ([str(ROOT / "tests" / "data" / "diagnose" / "ppo_cold")], "ppo_cold"),
     "evaluation": (

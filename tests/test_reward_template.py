@@ -22,7 +22,7 @@ from local_server import serving
 from preflight_here import try_here
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
-TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
+TASKS = ["math", "code", "qa", "format", "llm_judge"]
 FILES = [*((task, "both") for task in TASKS), ("qa", "trl"), ("code", "verl")]
 template = load_script("create_reward_template")
 numbers = itertools.count()
@@ -113,7 +113,6 @@ MUTATIONS = {  # a fault in the core or an adapter, which the file's own test mu
     "qa": ("float(bool(answers & golds))", "float(any(gold in normal(text) for gold in golds))"),
     "format": ("text.count(mark) != 1", "False"),
     "llm_judge": ("float(found[1])) / 10", "float(found[1]))"),
-    "custom": ("0.1, lambda", "0.3, lambda"),
     "qa by trl": ("return [score(", "return [0.5 + score("),
     "qa by verl": ("row[field] = ", 'row["x"] = '),
 }
@@ -189,10 +188,6 @@ BY_HAND = [
     ("format", "<think>\u200b</think><answer>\ufeff</answer>", {}, 0.5),  # empty, to the eye
     ("format", "so <think>a</think><answer>b</answer>", {}, 0.5),
     ("format", "<answer>b</answer><think>a</think>", {}, 0.25),  # <think> and </think> come in order, then no <answer>
-    ("custom", "blue", {"answer": "Blue"}, 1.0),
-    ("custom", "red", {"answer": "Blue"}, 0.0),
-    ("custom", "<answer>blue</answer>" + " x" * 400, {"answer": "Blue"}, 1 / 1.1),
-    ("custom", "blue", {"answer": None}, None),
 ]
 
 
@@ -227,7 +222,7 @@ def test_hostile_text_scores_in_time_and_never_raises(files):
         " " * 50_000 + "x",
     ]
     texts += ["\ud800", "\x00" * 1000, "```\n" * 9_999]
-    for task in ("math", "code", "qa", "format", "custom"):
+    for task in ("math", "code", "qa", "format"):
         module, row = load(files[task, "both"]), DATA[task]
         started = time.process_time()
         scores = by_trl(getattr(module, f"{task}_reward"), [row] * len(texts), texts)
@@ -274,7 +269,6 @@ DATA = {
     "qa": {"prompt": "Capital of France?", "answer": "Paris"},
     "format": {"prompt": "34+71=", "answer": "105"},
     "llm_judge": {"prompt": "34+71=", "answer": "105"},
-    "custom": {"prompt": "34+71=", "answer": "105"},
 }
 
 
@@ -384,41 +378,7 @@ def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
     assert by_trl(judging.judge_reward, [{"prompt": "?"}] * 16, ["x"] * 15 + [" "]) == [0.5] * 15 + [0.0]
 
 
-# ------------------------------------------------------------------------------------------------ rubrics, options
-
-RULES = [  # rule, row, text that holds, text that does not
-    ("equals:city", {"city": "New  York"}, "<answer>new york</answer>", "York"),
-    ("contains:city", {"city": "York"}, "I am in york.", "I am in Yorkshire."),
-    (r"matches:\bfoo\d{2}\b", {}, "a foo12 b", "foo123"),
-    (r"lacks:(?i)as an ai", {}, "Yes.", "As an AI, I"),
-    ("words:2-3", {}, "a b c", "a b c d"),
-    ("words:2-3", {}, "a b", "a"),
-]
-
-
-def test_every_rule_holds_of_one_text_and_not_of_another(tmp_path):
-    for number, (rule, row, good, bad) in enumerate(RULES):
-        flags = ["--task", "custom", "--rule", rule, "--output", str(tmp_path / f"r{number}.py")]
-        assert template.main(flags) == 0
-        module = load(tmp_path, f"r{number}.py")
-        assert module.self_test() == 0
-        assert by_trl(module.custom_reward, [row] * 2, [good, bad]) == [1.0, 0.0], rule
-        assert [by_verl(module, {"answer": "x"} | row, text)["score"] for text in (good, bad)] == [1.0, 0.0]
-        if row:
-            assert by_trl(module.custom_reward, [dict.fromkeys(row)], [good]) == [None]
-
-
-def test_rubric_weights_gate_and_mean(tmp_path):
-    rules = ["--rule", "equals:answer*3", "--rule", "words:1-2*0.5", "--rule", "contains:word*0.5"]
-    row = {"answer": "a b", "word": "b"}
-    make(tmp_path, "--task", "custom", *rules)
-    module = load(tmp_path)
-    assert module.self_test() == 0
-    for module.GATED, expected in ((True, [1, 0.0, 0.0]), (False, [1, 0.25, 0.125])):
-        assert by_trl(module.custom_reward, [row] * 3, ["a b", "x b", "x c"]) == expected
-        # a check that does not apply counts in neither sum: (3 + 0.5) / 3.5
-        assert by_trl(module.custom_reward, [{"answer": "a b", "word": None}], ["a b"]) == [1.0]
-        assert by_trl(module.custom_reward, [row], ["<answer>a b</answer> at last"]) == [3.5 / 4]
+# ------------------------------------------------------------------------------------------------ options
 
 
 def test_columns_tags_and_names_are_as_asked(tmp_path):
@@ -959,7 +919,8 @@ def test_data_tries_what_was_written(tmp_path, monkeypatch, capsys):
     tried = make(tmp_path, "--task", "final_number", "--data", data)["tried"]
     assert tried["ready"] and tried["rows"] == 6 and tried["gold_with_full_marks"] == 1.0 and not tried["findings"]
     assert {"empty", "prompt_echo", "truncated", "answer_listing", "wrong_answer"} <= {*tried["not_paid"]}
-    flags = ["--task", "custom", "--rule", "words:1-400", "--data", str(data), "--output", str(tmp_path / "paid.py")]
+    monkeypatch.setattr(template, "FINAL_NUMBER", template.FINAL_NUMBER.replace("== gold)", "!= gold)"))
+    flags = ["--task", "final_number", "--data", str(data), "--output", str(tmp_path / "paid.py")]
     assert template.main(flags) == 1 and (tmp_path / "paid.py").exists()
     found = json.loads(capsys.readouterr().out)["tried"]
     assert not found["ready"] and found["findings"]
@@ -1062,23 +1023,17 @@ BAD = [  # flags, what the message holds
     (OUT, "try --task math"),
     (["--task", "math", "--from", "mine.py:correct", *OUT], "try --task math"),
     (["--task", "math"], "got no --output"),
-    (["--task", "math", "--rules", "x", *OUT], "try --rule"),
+    (["--task", "math", "--rule", "equals:answer", *OUT], "removed; try --task qa"),
+    (["--task", "custom", *OUT], "got --task custom, which was removed; try --task qa"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "math.py"], "try --output my_math.py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
     (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
-    (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
     (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected a Python name"),
-    (["--task", "custom", "--rule", "equals:score", *OUT], "the column 'score'; expected"),
     (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
     (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
-    (["--task", "custom", "--rule", "equal:answer", *OUT], "try equals"),
-    (["--task", "custom", "--rule", "equals:a*0", *OUT], "expected a weight > 0"),
-    (["--task", "custom", "--rule", "words:9-2", *OUT], "expected words:LOW-HIGH"),
-    (["--task", "custom", "--rule", "matches:(", *OUT], "expected a regular expression"),
-    (["--task", "custom", "--rule", "matches:(?s).*", *OUT], "expected one that some do not"),
     (["--from", "mine.py:corect", *OUT], "try correct"),
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "a reward of TRL's contract; expected --for verl"),

@@ -22,9 +22,6 @@ verl_train.py's reward manager. verl has no None: the score is then 0, and so is
     format      each tag occurs once, in order, with content (--tags)
     json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: with the row's value of KEY
     llm_judge   a model behind an OpenAI-compatible endpoint grades (OPENAI_BASE_URL, JUDGE_MODEL, RUBRIC in the file)
-    custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]; 0 unless the first holds:
-                equals:COLUMN  contains:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH   (an argument that ends in
-                *NUMBER needs its own weight; for numbers and JSON use --task math and json_schema)
 
 --from FILE.py:NAME ports a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`, to verl; it
 may be async. A list becomes its weighted sum, with the weights of LIST*WEIGHTS, a second list of the file, or of a
@@ -35,10 +32,10 @@ there scores 0 and sets `raised`; otherwise verl would drop the row.
 below it. It compares both on completions of the gold answers of --data, or of the answer 42, and writes nothing if any
 score differs.
 
-Deliberately left out: batch-level rewards in verl, which calls the function once for each row; training a judge.
+Deliberately left out: batch-level rewards in verl, which calls the function once for each row; training a judge; a
+rubric of your own, which goes into `score` of a file of --task qa.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
-    python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
     python scripts/create_reward_template.py --task passes_tests --one_file --output code_reward.py \\

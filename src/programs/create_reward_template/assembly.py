@@ -60,11 +60,6 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
     return head + import_blocks(read, FILES) + gap + body
 
 
-def quoted(text: str) -> str:
-    """A string literal, in double quotes where that is plain."""
-    return f'"{repr(text)[1:-1]}"' if not {*text} & {"'", '"'} else repr(text)
-
-
 def list_rows(rows: list) -> str:
     """Rows of a list as lines of code; long strings are broken where they have spaces."""
     text = ""

@@ -46,7 +46,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
         if tasks:
             only_for[name] = tasks, default
 
-    flag("task", "what to pay for", choices=[*TASKS])
+    flag("task", "what to pay for", choices=[*TASKS, "custom"], metavar="{" + ",".join(TASKS) + "}")
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
     both = "trl, verl or both (default: both; with --from the other contract)"
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
@@ -78,8 +78,6 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     exact = "json_schema: properties that must have the row's value, from columns of these names"
     flag("exact", exact, ("json_schema",), nargs="+", metavar="KEY")
     flag("tags", "format: the tags, in order", ("format",), ["think", "answer"], nargs="+", metavar="TAG")
-    rule, rules = "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", ["equals:answer", "words:1-400*0.1"]
-    flag("rule", rule, ("custom",), rules, action="append", metavar="RULE")
     form = "--from a TRL reward: the form of its completions"
     flag("completions", form, port, "messages", choices=["messages", "text"])
     args = parse_flags(parser, argv)
@@ -109,6 +107,7 @@ def limit(name: str, text, kind, expected: str) -> float:
 
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
+    need(args.task != "custom", "got --task custom, which was removed; try --task qa, and edit its `score`")
     need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
     need(args.output, "got no --output; expected --output FILE.py")
     need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")

@@ -23,7 +23,6 @@ from programs.create_reward_template.assembly import (
     list_rows,
     marked_long,
     named,
-    quoted,
 )
 
 SCRIPTS = Path(__file__).resolve().parent  # where math_grader.py, sandbox.py and reward_preflight.py are
@@ -34,7 +33,6 @@ SHORT_ANSWER = file_text("files/short_answer.py")
 TAG_FORMAT = file_text("files/tag_format.py")
 JSON_SCHEMA = file_text("files/json_schema.py")
 LLM_JUDGE = file_text("files/llm_judge.py")
-RUBRIC_CHECKS = file_text("files/rubric.py")
 FINAL_NUMBER = file_text("files/final_number.py")
 PASSES_TESTS = file_text("files/passes_tests.py")
 
@@ -64,7 +62,6 @@ TASKS = {
     "format": Recipe((TAG_FORMAT,), ""),
     "json_schema": Recipe((FINAL_ANSWER, JSON_SCHEMA), "", needs='"jsonschema>=4.20,<5", "referencing"'),
     "llm_judge": Recipe((LLM_JUDGE,), columns="prompt, which the judge should see"),
-    "custom": Recipe((FINAL_ANSWER, RUBRIC_CHECKS), ""),
 }
 
 
@@ -81,12 +78,10 @@ def new_reward(args) -> str:
     if args.task == "code":
         constants = {"LIMITS": limits_of(args), "PAY": f'"{args.pay}"'}
     elif args.task == "format":
-        constants, cases = {"TAGS": f"[{', '.join(map(quoted, args.tags))}]"}, format_cases(args.tags)
+        constants, cases = {"TAGS": json.dumps(args.tags)}, format_cases(args.tags)
     elif args.task == "json_schema":
         columns = args.exact or []
         constants, cases = json_parts(args)
-    elif args.task == "custom":
-        columns, constants, cases = rubric_parts([read_rule(text) for text in args.rule])
     texts = [CONTRACT, *task.texts]
     if cases:
         texts.append(f"CASES = [  # (completion, columns of the row, score)\n{list_rows(cases)}]\n")
@@ -118,69 +113,6 @@ def format_cases(tags: list[str]) -> list[tuple]:
         (f"<{tags[0]}>word</{tags[0]}>{whole}", {}, 0.0),  # a mark that stands twice
         ("", {}, 0.0),
     ]
-
-
-# ------------------------------------------------------------------------------------------------ a rubric
-
-CHECKS = {  # kind -> the call of its check, with its argument as code
-    "equals": "equals(text, row.get({}))",
-    "contains": "contains(text, row.get({}))",
-    "matches": "bool(re.search({}, text[:MAX_CHARACTERS]))",
-    "lacks": "not re.search({}, text[:MAX_CHARACTERS])",
-    "words": "{} <= len(text.split()) <= {}",
-}
-
-
-def read_rule(text: str) -> dict:
-    """Read KIND[:ARGUMENT][*WEIGHT] into the source of its check, and texts and a row for the self-test."""
-    form = "expected KIND[:ARGUMENT][*WEIGHT]"
-    match = re.fullmatch(r"(?s)(\w+)(?::(.*?))?(?:\*([\d.]+))?", text)
-    need(match, f"got --rule {text!r}; {form} such as equals:answer*1.0")
-    kind, argument, weight = match[1], match[2] or "", match[3] or "1"
-    names = f"{', '.join(CHECKS)}, or --task math or json_schema{suggest(kind, [*CHECKS])}"
-    need(kind in CHECKS, f"got --rule {text!r}; {form} with one of {names}")
-    need(re.fullmatch(r"\d*\.?\d+|\d+\.", weight) and float(weight) > 0, f"got --rule {text!r}; expected a weight > 0")
-    row, values = {}, [quoted(argument)]
-    if kind in ("equals", "contains"):
-        check_column(argument, f"--rule {text!r}")
-        row, texts = {argument: "42"}, ["It is 42." if kind == "contains" else "42", "41"]
-    elif kind == "words":
-        low, _, high = argument.partition("-")
-        sizes = low.isdecimal() and high.isdecimal() and int(low) <= int(high)
-        need(sizes, f"got --rule {text!r}; expected words:LOW-HIGH such as words:1-200")
-        values, texts = [int(low), int(high)], ["a " * int(low), "<answer>42</answer>" + " a" * int(high)]
-    else:
-        texts = pattern_texts(argument, text)
-    name = text.rpartition("*")[0] if match[3] else text
-    line = f"    ({quoted(name)}, {float(weight)}, lambda text, row: {CHECKS[kind].format(*values)}),"
-    return {"line": marked_long(line), "row": row, "texts": texts}
-
-
-def pattern_texts(pattern: str, rule: str) -> list[str]:
-    """A text that a regular expression accepts, if one is found, and one that it does not."""
-    try:
-        search = re.compile(pattern).search
-    except re.error as error:
-        raise UserError(f"got --rule {rule!r}: {error}; expected a regular expression") from None
-    need(pattern, f"got --rule {rule!r}; expected KIND:REGEX")
-    texts = ["The answer is 42.", "<think>So it is.</think>\n<answer>42</answer>", "42", "", "-"]
-    examples = [next((text for text in texts if bool(search(text)) == held), None) for held in (True, False)]
-    need(examples[1] is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
-    return [text for text in examples if text is not None]
-
-
-def rubric_parts(rubric: list[dict]) -> tuple[list[str], dict[str, str], list[tuple]]:
-    """(columns, constants, cases) of the task custom; the cases have the scores of the rubric as it is written."""
-    row, names = {}, {}
-    for rule in rubric:
-        row |= rule["row"]
-    about = "(what it asks, its weight, the check: True, False, or None where it does not apply)"
-    constants = {"RUBRIC": f"[  # {about}\n" + "\n".join(rule["line"] for rule in rubric) + "\n]"}
-    exec(compile(assembled("", [FINAL_ANSWER, RUBRIC_CHECKS], ["score"], constants), "rubric", "exec"), names)
-    texts = dict.fromkeys(text for rule in rubric for text in rule["texts"])
-    cases = [(text, row, names["score"](text, row)) for text in texts]
-    cases += [(text, dict.fromkeys(row), names["score"](text, dict.fromkeys(row))) for text in [*texts][: bool(row)]]
-    return [*row], constants, cases
 
 
 # ------------------------------------------------------------------------------------------------ JSON by a schema
