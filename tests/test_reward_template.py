@@ -36,7 +36,8 @@ def make(folder, *flags, name="my_reward.py") -> dict:
 
 
 def load(folder, name="my_reward.py"):
-    """A generated file as a module."""
+    """A generated file as a module, with the sandbox beside it."""
+    sys.modules.pop("sandbox", None)
     return load_module(folder / name, f"script_generated_{next(numbers)}")
 
 
@@ -749,7 +750,7 @@ def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
 def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
     report = make(tmp_path, "--task", "passes_tests", "--name", "reward", name="code_reward.py")
     tried = report["tried"]
-    assert report["lines"] <= 44 and report["copied"] and (tmp_path / "sandbox.py").is_file()
+    assert report["lines"] <= 46 and report["copied"] and (tmp_path / "sandbox.py").is_file()
     assert tried["ready"] and not tried["paid_of_them"] and len(tried["hostile_programs"]) == 24
     assert tried["isolated"]["network"] and tried["isolated"]["files"]
 
@@ -819,8 +820,9 @@ print(json.dumps(told | {"after": children()}))
 @pytest.mark.long
 def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
     make(tmp_path, "--task", "passes_tests", "--one_file", "--no_fence", "empty", name="code_reward.py")
-    program_in = load(tmp_path, "code_reward.py").program_in
-    assert program_in("def f(): ...") == "" and program_in("```\nx = 1\n```") == "x = 1\n"
+    reward = load(tmp_path, "code_reward.py").passes_tests_reward
+    code = "def f():\n    return 1\n"
+    assert reward(None, [code, f"```\n{code}```"], tests=["assert f() == 1"] * 2) == [0.0, 1.0]
 
 
 @pytest.mark.long
@@ -1051,7 +1053,6 @@ BAD = [  # flags, what the message holds
     (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
     (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
-    (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "got --timeout_s 0; expected a number of seconds above 0"),
     (["--task", "code", "--timeout_s", "500ms", *OUT], "got --timeout_s 500ms; expected a number of seconds"),
     (["--task", "code", "--memory_mb", "1GB", *OUT], "got --memory_mb 1GB; expected a whole number of MiB"),

@@ -16,7 +16,7 @@ verl_train.py's reward manager. verl has no None: the score is then 0, and so is
     math        the final answer, also a choice's letter, equals the gold one: math_grader.py, copied beside the output
     final_number  the number after the only ####, as in GSM8K: 35 lines, no dependencies, no self-test
     code        tests that the Python program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 39 lines, tried on correct and hostile programs once written; --one_file includes
+    passes_tests  the same for TRL in 46 lines, tried on correct and hostile programs once written; --one_file includes
                 the sandbox and needs only the standard library
     qa          the short answer equals a gold one, except for case, punctuation and articles
     format      each tag occurs once, in order, with content (--tags)

@@ -3,14 +3,15 @@
 import ast
 import re
 
-from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, say
 from parts.foundation.user_scripts import defaults_of
 from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_programs
 from programs.create_reward_template.assembly import assembled, named
 from programs.create_reward_template.tasks import PASSES_TESTS, SCRIPTS, limits_of
 
-ONE_FILE = file_text("files/one_file.py")
+BESIDE = "sandbox.py stands beside this file: standard library alone, on Linux."
+INSIDE = """The sandbox is inside, so this file needs only the standard library, on Linux; the reward stands at the end.
+Read run_code first."""
 START = '\n\nif __name__ == "__main__"'
 START_SERVER = START + ' and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]), ROLES)\n'
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
@@ -79,14 +80,20 @@ def sandbox_source() -> str:
 
 def code_reward(args) -> str:
     """The text of the task passes_tests: beside sandbox.py, or with it inside."""
-    words = {"gold_column": args.gold_column or "tests", "reward_name": args.name}
-    text = named(ONE_FILE if args.one_file else PASSES_TESTS, [words["gold_column"]], **words)
-    text = text.replace("my_reward.py", args.output.name, 1).replace('PAY = "all"', f'PAY = "{args.pay}"', 1)
+    gold = args.gold_column or "tests"
+    text = named(PASSES_TESTS, [gold], gold_column=gold, reward_name=args.name)
+    text = text.replace("my_reward.py", args.output.name, 1)
+    constants = {"LIMITS": limits_of(args), "PAY": f'"{args.pay}"', "WHOLE_WITHOUT_FENCE": args.no_fence == "whole"}
+    for name, value in constants.items():
+        text = re.sub(
+            rf"^{name} = (\{{.*\}}|\S+)", lambda _, pair=(name, value): "{} = {}".format(*pair), text, flags=re.M
+        )
     if not args.one_file:
-        return re.sub(r"^LIMITS = \{.*\}", lambda _: f"LIMITS = {limits_of(args)}", text, flags=re.MULTILINE)
-    head, body = text[: text.index("import re\n")], text.replace("sandbox import", "waiting import")
-    constants = {"LIMITS": limits_of(args), "WHOLE_WITHOUT_FENCE": str(args.no_fence == "whole")}
-    return assembled(head, [sandbox_source(), body], [args.name, "serve", "ROLES"], constants) + START_SERVER
+        return text
+    text = text.replace(BESIDE, INSIDE).replace("from sandbox", "from waiting")
+    return (
+        assembled(text[: text.index("import ")], [sandbox_source(), text], [args.name, "serve", "ROLES"]) + START_SERVER
+    )
 
 
 def tried_on_programs(args) -> dict:

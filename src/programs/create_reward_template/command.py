@@ -15,7 +15,6 @@ from parts.rewards.reward_forms import full_spec, spec_parts
 from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
 from programs.create_reward_template.code_files import (
     OF_TRL,
-    ONE_FILE,
     code_reward,
     read_signature,
     sandbox_source,
@@ -70,7 +69,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("per", f"code, passes_tests: {per}", judged, choices=["call", "test", "completion"])
     flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, metavar="S")
     flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, metavar="MB")
-    no_fence = "--one_file: a completion without a code fence is a program, or has none"
+    no_fence = "passes_tests: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
     stop = "code, passes_tests: stop testing a program when one test fails"
     flag("stop_at_first_failure", stop, judged, action="store_true")
@@ -90,7 +89,7 @@ def taken_names(args) -> set[str]:
     if args.source:
         return {"score", "compute_score"}
     if args.one_file:
-        return names_in([sandbox_source(), ONE_FILE])
+        return names_in([sandbox_source(), *TASKS["passes_tests"].texts])
     alone = args.task in ("final_number", "passes_tests")
     return names_in([*TASKS[args.task].texts, *(() if alone else (CONTRACT, ADAPTERS))])
 
@@ -114,7 +113,6 @@ def check_flags(args) -> None:
     need(args.task or not args.prompt_column, "got --prompt_column with --from, which reads no prompt column")
     args.source = full_spec(args.source) if args.source else None
     kind = args.task or "--from"
-    need(args.one_file or not args.no_fence, "got --no_fence without --one_file; expected them together")
     for name, (kinds, default) in args.only_for.items():
         given = getattr(args, name)
         fits = kind in kinds or given is None or given is False

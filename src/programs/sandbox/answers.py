@@ -248,25 +248,25 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
     if not text.strip():
         return ""
     tested, parts = tested_names(loaded_tests(tests), entry_point), parts_of(text)
-    main = main_part(parts, tested)
+    best = main_part(parts, tested)
     sources = [setup or "", *(part.text + "\n" for part in parts_of(shown) if part.defined & tested)]
-    if main is None or (tested and not main.defined & tested):
+    if best is None or (tested and not best.defined & tested):
         fenced = [part.text for part in parts if part.is_fenced]
         stubs = filter(None, (stub_of(source, name) for source in [setup or "", shown, *sources] for name in tested))
         body = fenced[-1] if fenced else text
         if program := next(filter(None, (continued(stub, body) for stub in stubs)), ""):
             return program
-    if main is None:
+    if best is None:
         named = [part for part in parts if part.is_python] or [part for part in parts if part.label == ""]
         if not named:
             return "" if any(part.label is not None for part in parts) else text
-        main = named[-1]
-    needed = (main.needed | tested | other_classes(setup or "", tested)) - main.defined - main.imported
-    helpers = [piece for part in parts if part is not main for piece in definitions(part.text, needed)]
+        best = named[-1]
+    needed = (best.needed | tested | other_classes(setup or "", tested)) - best.defined - best.imported
+    helpers = [piece for part in parts if part is not best for piece in definitions(part.text, needed)]
     needed -= tested
-    sources += [LEETCODE] if "Solution" in main.defined else []
+    sources += [LEETCODE] if "Solution" in best.defined else []
     allowed = {*re.findall(r"\w+", shown)} if shown else None
     pieces = [*(piece for source in sources for piece in definitions(source, needed, allowed)), *helpers]
-    program = "\n\n".join([*pieces, main.text])
+    program = "\n\n".join([*pieces, best.text])
     future = dict.fromkeys(FUTURE.findall(program)) if pieces else {}
     return "\n".join([*future, FUTURE.sub("", program)]) if future else program
