@@ -848,9 +848,9 @@ VERDICTS = [
     ("def f(x): raise ValueError", SET_UP, "failed 0/1"),
     ("", "def test_f(fixture):\n    assert f(1) == 1", "invalid_tests 0/1"),
     # operators never ask an object that a test expects to be data, and never tell it what is expected
-    *((YES, f"assert {test}", "failed 0/1") for test in ("5 in f(3)", "5 in Mean(3)", "f(1) < f(2)")),
-    *((YES, f"assert abs({test}) < 1e-6", "failed 0/1") for test in ("f(3) - 1.5", "1.5 - f(3)", "Mean(3) - 1.5")),
-    (YES, "a = f(1)\nb = f(2)\nassert a < b", "failed 0/1"),
+    *((YES, f"assert {test}", "failed 0/1") for test in ("5 in f(3)", "[f(3)] == [5]")),
+    *((YES, f"assert abs({test}) < 1e-6", "failed 0/1") for test in ("f(3) - 1.5", "1.5 - f(3)")),
+    (YES, "a = f(1)\nb = f(2)\nassert a < b", "ok 1/1 distrusted"),
     # exceptions of the program
     *((CLASSES, test, "ok 1/1") for test in (CAUGHT, CAUGHT.replace("A", "B"), WITH_RAISES, TEST_CASE)),
     *((f"A = {base}\ndef f(x): return x", CAUGHT, "failed 0/1") for base in ("Exception", "AssertionError")),
@@ -861,8 +861,7 @@ VERDICTS = [
     # classes of the program
     (CLASSES, "assert (V(1) + V(2)).x == 3\nassert (-V(1)).x == -1", "ok 2/2"),
     (CLASSES, "assert isinstance(V(1), V)\nassert not isinstance(f(1), V)", "ok 2/2"),
-    (CLASSES, "assert V(1) < V(2)", "invalid_tests 0/1"),
-    (CLASSES, "assert V(1) < V(2)\nassert f(1) == 2", "failed 0/2"),
+    (CLASSES, "assert V(1) < V(2)", "ok 1/1 distrusted"),
     (CLASSES, "class W(V):\n    pass\nassert W(1).x == 1", "invalid_tests 0/1"),
     (CLASSES, "from enum import *\nclass W(Enum):\n    R = 1\nassert f(1) == W.R.value", "ok 1/1"),
     (CLASSES, "assert issubclass(B, A) and not issubclass(V, A)\nassert issubclass(int, int)", "ok 2/2"),
@@ -1003,7 +1002,6 @@ VERDICTS = [
     (ITEMS, SHOP + "sorted(s.items(), key=lambda x: x.name)[0].price == 1", "ok 1/1 trusted"),
     (ITEMS, SHOP + "s.all.sort() is None and s.items()[0].name == 'a'", "ok 1/1 distrusted"),
     (LIARS, SHOP + "sorted(s.items()) == [1, 2]", "failed 0/1 distrusted"),
-    (LIARS, SHOP + "s.items()[0] < s.items()[1]", "failed 0/1 trusted"),
     # what it says of itself
     (ITEMS, SHOP + "type(s).__name__ == 'Shop' == s.__class__.__name__", "ok 1/1 trusted"),
     (ITEMS, SHOP + "type(s).__name__ == 'Item'", "failed 0/1 trusted"),
@@ -1228,13 +1226,9 @@ def test_folders_without_end_cost_the_programs_beside_it_nothing(sandbox, tmp_pa
 
 
 VIEWS = [
-    ("{1: 2}.keys()", "got = f()\nassert got == {1} and list(got) == [1] and 1 in got"),
     ("{3: 1, 1: 2}.keys()", "assert list(f()) == [3, 1]"),
-    ("{1: 2}.items()", "assert f() == {(1, 2)}"),
     ("{3: 1, 1: 2}.values()", "assert list(f()) == [1, 2]"),
     ("memoryview(b'ab')", "assert f() == b'ab'"),
-    ("collections.UserDict({1: 2})", "assert f() == {1: 2}"),
-    ("types.MappingProxyType({1: 2})", "assert f() == {1: 2}"),
     ("collections.Counter('a1a')", "assert f().most_common(1) == [('a', 2)] and f()['1'] == 1"),
     ("collections.OrderedDict({1: 2, 3: 4})", "assert f().popitem() == (3, 4) and list(f()) == [1, 3]"),
 ]

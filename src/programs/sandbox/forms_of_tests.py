@@ -3,7 +3,6 @@
 import ast
 import builtins
 import contextlib
-import decimal
 import json
 import re
 import warnings
@@ -32,16 +31,9 @@ def parsed(source: str) -> ast.Module:
     return parse_python(source, "model_program.py")
 
 
-def long_int(text: str) -> int:
-    """An integer of any length, which int() reads up to 4,300 digits only."""
-    return int(decimal.Decimal(text)) if len(text) > 4000 else int(text)
-
-
-def long_text(value) -> str:
-    """The text of stdin or stdout: lines from a list; a number may have any length."""
-    if isinstance(value, list):
-        return "\n".join(map(long_text, value))
-    return str(decimal.Decimal(value) if isinstance(value, int) and value.bit_length() > 13_000 else value)
+def as_text(value) -> str:
+    """The text of stdin or stdout: lines from a list."""
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def loaded_tests(tests):
@@ -49,13 +41,9 @@ def loaded_tests(tests):
     if not isinstance(tests, str) or tests.lstrip()[:1] not in ("[", "{"):
         return tests
     try:
-        return loaded(tests)
+        return json.loads(tests)
     except (ValueError, RecursionError):
         return tests
-
-
-def loaded(text: str):
-    return json.loads(text, parse_int=long_int)
 
 
 @dataclass
@@ -91,7 +79,7 @@ def sort_tests(tests, entry_point: str | None, setup: str, code: str) -> Plan:
         return read_source(list(tests), entry_point, setup)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
         if not any(is_call(test, entry_point) for test in tests):
-            return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
+            return Plan("stdin", [(as_text(test["input"]), as_text(test["output"])) for test in tests], len(tests))
         tests = [call_of_input(test) for test in tests]
     pairs = [test for test in tests if isinstance(test, list | tuple) and len(test) == 2]
     if not entry_point and len(pairs) == len(tests):
@@ -130,7 +118,7 @@ def call_of_input(test: dict) -> dict:
     """A test of {"input", "output"} as one of a call."""
     given, output = test["input"], test["output"]
     if isinstance(given, str):  # a line of JSON for each argument
-        return {"args": [*map(loaded, given.split("\n"))], "expected": loaded(output)}
+        return {"args": [*map(json.loads, given.split("\n"))], "expected": json.loads(output)}
     called = {"args": [], "kwargs": given} if isinstance(given, dict) else {"args": given}
     return {"args": [given], **(called if isinstance(given, list | dict) else {}), "expected": output}
 

@@ -16,7 +16,7 @@ import types
 from parts.rewards.extracts import bound_names, read_names
 from programs.sandbox.comparison import compare, error_text
 from programs.sandbox.messages import INVALID, Died, receive_frame, send_frame
-from programs.sandbox.remote_objects import RemoteCoroutine, RemoteObject, Unsafe
+from programs.sandbox.remote_objects import RemoteObject, Unsafe
 from programs.sandbox.tests_in_python import (
     STANDARD,
     CountAsserts,
@@ -26,7 +26,6 @@ from programs.sandbox.tests_in_python import (
     calls_in,
     caught_names,
     judging_names,
-    used_as_classes,
 )
 from programs.sandbox.values import SharedObjects, classes_in, decode, encode
 
@@ -74,9 +73,7 @@ class Judge:
 
     Attributes:
         unfit: how often the tests did what only the program could judge: compared two objects of it, say.
-        classes: names whose results the tests use as objects.
         errors: the exceptions of the program that the tests expect, as classes of this process.
-        sorting: whether `sorted` or the like is running.
         reading: whether an answer is being read.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
@@ -86,7 +83,7 @@ class Judge:
         self.program, self.job = program, job
         self.passed = self.total = 0
         self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
-        self.classes, self.errors, self.sorting, self.reading = set(), {}, False, False
+        self.errors, self.reading = {}, False
         self.shared, self.shareable = SharedObjects(0, self.reference, self.resolve), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
@@ -178,17 +175,13 @@ class Judge:
         """`type(x)` and `x.__class__` in the tests; the program answers for its own objects."""
         return self.ask("type", value._target) if isinstance(value, RemoteObject) else type(value)
 
-    def sort(self, function, *args, **kwargs):
-        """`sorted(x)` and the like in the tests; meanwhile the program may order its own objects."""
-        before, self.sorting = self.sorting, isinstance(function, types.BuiltinFunctionType)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            self.sorting = before
+    def resolve(self, tag: str, number):
+        """What stands here for an object that stays in the program: a proxy, or a coroutine to await."""
+        return self.result_of(number) if tag == "coroutine" else RemoteObject(self, int(number), tag == "own_hash")
 
-    def resolve(self, tag: str, number) -> RemoteObject:
-        """The proxy of an object that stays in the program."""
-        return (RemoteCoroutine if tag == "coroutine" else RemoteObject)(self, int(number), tag == "own_hash")
+    async def result_of(self, coroutine: int):
+        """Await a coroutine of the program, which runs it to its end there."""
+        return self.ask("await", coroutine)
 
     def reference(self, value) -> dict:
         """The JSON of an argument that is not plain data: an object of the program, or a function that can be sent."""
@@ -244,14 +237,13 @@ class Judge:
         entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception, "issubclass": self.is_subclass}
         namespace |= {"__check__": self.check, "__require__": self.require, "__fail__": self.fail}
-        namespace |= {"__is__": self.is_same, "__type__": self.type_of, "__sort__": self.sort}
+        namespace |= {"__is__": self.is_same, "__type__": self.type_of}
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
         names = loaded["names"] if isinstance(loaded.get("names"), dict) else {}
         every, known = ast.Module([*setup.body, *whole.body], []), bound_names(setup) | namespace.keys()
         self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - known)
-        self.classes = used_as_classes(every)
         self.offer({name: kind for name, kind in names.items() if name not in known}, namespace, every)
         theirs = loaded.get("classes") or ()
         self.shareable = lambda: {n: kind for n, kind in classes_in(namespace, "tests").items() if n in theirs}

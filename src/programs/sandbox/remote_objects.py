@@ -53,16 +53,13 @@ def forwarded(name: str):
 
 
 def ordered(name: str):
-    """A method for `<` and the like; the program answers only within `sorted`, `min` and other built-in sorters."""
+    """A method for `<` and the like, which asks the program where both are its objects."""
 
     def compare(self, other):
         if not isinstance(other, RemoteObject):
             return NotImplemented
-        if self._judge.sorting:
-            self._judge.trusted = False
-            return bool(self._judge.ask(name, self._target, (other,)))
-        self._judge.unfit += self._is_instance or other._is_instance
-        raise Unsafe(f"orders objects of the program, {DECIDES}")
+        self._judge.trusted = False
+        return bool(self._judge.ask(name, self._target, (other,)))
 
     return compare
 
@@ -71,7 +68,7 @@ class RemoteObject:
     """The judge's proxy of a function, class or object of the program; results that are plain data arrive as such.
 
     `==` never asks the program. Method calls, `in`, `+` and the like do: there the tests trust the program's answer.
-    Operators work only on instances, the objects that the tests make from a class.
+    Operators work only on instances, what the tests get from a function with a capital letter: a class.
     """
 
     __slots__ = ("_has_own_hash", "_is_instance", "_judge", "_target")  # any other attribute is the program's
@@ -82,7 +79,8 @@ class RemoteObject:
 
     def __call__(self, *args, **kwargs):
         value = self._judge.ask("call", self._target, args, kwargs)
-        return as_instance(value) if self._target in self._judge.classes else value
+        is_class = isinstance(self._target, str) and self._target[:1].isupper()
+        return as_instance(value) if is_class else value
 
     def __getattr__(self, name):
         if name.startswith("__") and name not in DESCRIPTIONS:
@@ -137,28 +135,3 @@ class RemoteObject:
     __truediv__, __floordiv__, __mod__ = map(forwarded, ("__truediv__", "__floordiv__", "__mod__"))
     __matmul__, __and__, __or__, __xor__ = map(forwarded, ("__matmul__", "__and__", "__or__", "__xor__"))
     __neg__, __invert__, __abs__ = map(forwarded, ("__neg__", "__invert__", "__abs__"))
-
-
-class RemoteCoroutine(RemoteObject):
-    """A coroutine of the program; awaiting it here runs it to its end there."""
-
-    __slots__ = ()
-    __hash__ = object.__hash__
-
-    def __await__(self):
-        return self._judge.ask("await", self._target)
-        yield  # which makes this a generator
-
-    def send(self, value):
-        """Return the result as a coroutine does, for `asyncio.run` and tasks."""
-        raise StopIteration(self._judge.ask("await", self._target))
-
-    def __next__(self):
-        return self.send(None)
-
-    def throw(self, *error):
-        """Raise the error that cancels a coroutine before it began."""
-        raise error[-1] if isinstance(error[-1], BaseException) else error[0]
-
-    def close(self):
-        """Nothing is left to close."""

@@ -12,9 +12,8 @@ RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit"
 # full names of what acts on a process or folder; the program's are not those of the tests
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
-    r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.|open$"
+    r"|remove|unlink|path\.(?:exists|is|getsize))|contextlib\.redirect_std|inspect\.|open$"
 )
-SORTERS = {"sorted", "sort", "min", "max", "nlargest", "nsmallest", "insort", "heapify", "heappush", "heappop"}
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
@@ -131,17 +130,16 @@ class CountAsserts(ast.NodeTransformer):
 
 
 class Reflection(ast.NodeTransformer):
-    """Let the judge answer questions about the identity, type or order of the program's objects.
+    """Let the judge answer questions about the identity or type of the program's objects.
 
     a is b                 ->  __is__(a, b)
     type(a), a.__class__   ->  __type__(a)
-    sorted(a)              ->  __sort__(sorted, a)
     """
 
     @staticmethod
-    def call(node, name: str, *args, keywords=()) -> ast.Call:
+    def call(node, name: str, *args) -> ast.Call:
         """A call of one of the judge's functions, to replace a node."""
-        new = ast.Call(ast.Name(name, ast.Load()), list(args), list(keywords))
+        new = ast.Call(ast.Name(name, ast.Load()), list(args), [])
         return ast.fix_missing_locations(ast.copy_location(new, node))
 
     def visit_Compare(self, node):
@@ -153,12 +151,10 @@ class Reflection(ast.NodeTransformer):
         return new if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), new), node)
 
     def visit_Call(self, node):
-        """`type(a)`, and functions that sort."""
+        """`type(a)`."""
         self.generic_visit(node)
-        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if ast.unparse(node.func) == "type" and len(node.args) == 1:
-            return self.call(node, "__type__", *node.args)
-        return self.call(node, "__sort__", node.func, *node.args, keywords=node.keywords) if name in SORTERS else node
+        is_type = getattr(node.func, "id", "") == "type" and len(node.args) == 1
+        return self.call(node, "__type__", *node.args) if is_type else node
 
     def visit_Attribute(self, node):
         """`a.__class__`."""
@@ -232,15 +228,12 @@ def unjudged(tests: ast.Module, setup: ast.Module) -> str:
 
 def shared_surroundings(tests: ast.AST) -> str:
     """A name that tests use as if they shared a process with the program, such as `os.environ`; "" without one."""
-    attributes = [part for part in ast.walk(tests) if isinstance(part, ast.Attribute)]
+    names = [part for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)]
     full = {"open": "open", **imported_names(ast.walk(tests))}
-    texts = {ast.unparse(part) for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)}
-    parts = (text.partition(".") for text in texts)
+    parts = (text.partition(".") for text in {*map(ast.unparse, names)})
     used = {full[head] + dot + rest for head, dot, rest in parts if head in full}  # os.path.exists of `path.exists(x)`
-    stored = {f"sys.{part.attr}" for part in attributes if isinstance(part.ctx, ast.Store)}
-    outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
-    if any(part.attr == "getvalue" for part in attributes):
-        outside |= (used | stored) & {"contextlib.redirect_stdout", "contextlib.redirect_stderr", "sys.stdout"}
+    stored = {ast.unparse(name) for name in names if isinstance(name.ctx, ast.Store)}
+    outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin", "sys.stdout", "sys.stderr"}
     draws = {name for name in used if re.match(r"(?:numpy\.)?random\.", name)} - {"numpy.random"}
     if all(name.endswith("seed") for name in draws):  # a seed that is not for the tests' own draws
         outside |= draws
@@ -271,26 +264,6 @@ def caught_names(tests: ast.AST) -> set:
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         kinds += call.args[:1] if name in RAISES else call.args[1:2] if name == "isinstance" else []
     return read_names(*kinds)
-
-
-def used_as_classes(tests: ast.AST) -> set:
-    """The capitalized names whose results tests use as objects: `V(1).x`, `V(1) < V(2)`, `v = V(1)` and `v[0] = 1`."""
-    makers, parts = {}, list(ast.walk(tests))
-
-    def maker(node: ast.AST) -> str:
-        node = node.left if isinstance(node, ast.BinOp) else node
-        name = getattr(getattr(node, "func", None), "id", "")
-        return name if name[:1].isupper() else makers.get(ast.unparse(node), "")
-
-    for part in (part for part in parts if isinstance(part, ast.Assign)):
-        for target in part.targets:
-            pairs = zip(getattr(target, "elts", [target]), getattr(part.value, "elts", [part.value]), strict=False)
-            makers.update({ast.unparse(name): maker(value) for name, value in pairs})
-    compared = [part for part in parts if isinstance(part, ast.Compare)]
-    names = {maker(part.left) for part in compared if maker(part.left) == maker(part.comparators[0])}
-    changed = [p for p in parts if isinstance(p, ast.Subscript) and not isinstance(p.ctx, ast.Load)]
-    changed += [part for part in parts if isinstance(part, ast.Attribute)]
-    return (names | {maker(part.value) for part in changed}) - {""}
 
 
 def argument_sets(test) -> list[dict]:
