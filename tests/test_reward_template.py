@@ -998,13 +998,15 @@ def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(mine, mon
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["mine.py:REWARDS"], "expected a plain function of that file, neither async nor a list"),
-        (["mine.py:slow"], "expected a plain function of that file, neither async nor a list"),
-        (["mine.py:batch*0.5"], "expected no weight; try it without --inline"),
-        (["mine.py:columns"], "which reads prompts; expected the completion and one column"),
-        (["mine.py:needs_ids"], "which reads completion_ids; expected the completion and one column"),
-        (["mine.py:last"], "expected a parameter completions"),
-        (["mine.py:batch", "--for", "trl"], "got --for trl with --inline; expected verl"),
+        *(
+            (flags, "expected for verl a plain function of the completions and one column, no weight")
+            for flags in (
+                ["mine.py:slow"],
+                ["mine.py:batch*0.5"],
+                ["mine.py:columns"],
+                ["mine.py:batch", "--for", "trl"],
+            )
+        ),
         (["mine.py:batch", "--data", "numbers.jsonl"], "numbers.jsonl:1: got answer 3; expected a text"),
         (["beside.py:near"], "which does not import alone: ModuleNotFoundError: No module named 'neighbour'"),
     ],

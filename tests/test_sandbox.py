@@ -441,15 +441,6 @@ def test_a_limit_is_a_finite_number_above_0(sandbox, limit, value):
             sandbox.program_output("print(1)", **{limit: value})
 
 
-@pytest.mark.parametrize("flag", ["--timeout_s=nan", "--output_mb=0"])
-def test_a_flag_that_limits_nothing_is_refused(sandbox, flag, tmp_path, capsys):
-    (tmp_path / "a.py").write_text("assert 1 == 1")
-    assert sandbox.main([*(f"--{name}={tmp_path}/a.py" for name in ("code", "tests")), flag]) == 2
-    said = capsys.readouterr()
-    name, value = flag.removeprefix("--").split("=")
-    assert said.err.startswith(f"error: got {name} {value}; expected a finite number above 0") and not said.out
-
-
 EACH = [  # tests; how many of four pass if the program ends in the third, together and each alone
     ([([n], n) for n in range(4)], 2, 3),
     ([f"assert f({n}) == {n}" for n in range(4)], 2, 3),
@@ -501,10 +492,7 @@ def test_an_exit_within_a_loop_of_the_tests_does_not_pay(sandbox):
             1,
         ),
         ("class Solution:\n    def g(self, x):\n        return self.h(x)\n    def h(self, x):\n        return x", 1),
-        ("def g(x):\n    return 0\ndef h(x):\n    return '\\d' and x", 1),
-        ("def g(x):\n    return h(x) if x < 0 else x\ndef h(x):\n    return g(x)", 1),
         ("x = 1", 0),
-        ("def g(", 0),
         ("def g(x):\n    return x" + "+x" * 45_000, 0),
     ],
 )
@@ -718,10 +706,6 @@ import pytest
 def test_f(a, b, c):
     assert min(a) > 0 and f(b) == c
 """
-EACH = (
-    "import pytest\n@pytest.mark.parametrize('d', [{'a': 1}, pytest.param([2])])\n"
-    "def test_f(d):\n    assert f(d) == d\n"
-)
 TEST_CLASS = (
     "class TestF:\n    def setup_method(self): self.x = 1\n    def test_f(self):\n        assert f(self.x) == 1\n"
 )
@@ -740,7 +724,6 @@ class E(Exception):
 def f(x): raise E(x) if x else KeyError("a")
 """
 CODE = "try:\n    f(3)\n    assert False\nexcept E as e:\n    assert e.code == 3 and str(e) == 'code 3'"
-KEY = "try:\n    f(0)\n    assert False\nexcept KeyError as e:\n    assert e.args == ('a',) and str(e) == \"'a'\""
 BY_KEY = """
 class D:
     def __init__(self): self.d = {}
@@ -780,7 +763,6 @@ LIE = "def sum(*a):\n    return 99\n"
 
 BOX = "class B:\n    def __init__(self): self.rows = [[0]]\n    def total(self): return sum(map(sum, self.rows))"
 COLOURS = "from enum import Enum\nclass C(Enum):\n    R = 1\n    G = 2\ndef f(x): return C(x)"
-SORTS = "def f(*a, **k): [x.sort() for x in (*a, *k.values())]"
 
 
 ITEMS = """
@@ -805,16 +787,12 @@ ENTERS = "class F:\n    __enter__ = lambda s: {}\n    def __exit__(s, *a): ..."
 SWALLOWS = "class F:\n    __enter__ = lambda s: 2\n    __exit__ = lambda s, *a: True"
 ENTERED, RAN = "with F() as x:\n    assert x == 1", RUN + "assert asyncio.run(f()) == 1"
 TOGETHER = RUN + "async def test():\n    assert await asyncio.gather(f(1), f(2)) == [1, 2]\n    assert await f(3) == 3"
-RUN_RAISES = RUN + "try:\n    asyncio.run(f())\n    assert False\nexcept ValueError:\n    pass"
 # (program, tests, the status and what else is known of the verdict)
 VERDICTS = [
     (POINT, "p = P()\np.x = 5\nassert p.get() == 5\nassert p.x == 5", "ok 2/2"),
     (FIXED, "p = P()\np.x = 5\nassert p.x == 5", "failed 0/1"),
     ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", "ok 1/1"),
-    ("from decimal import Decimal\ndef f(x): return Decimal(x)", "assert f('1.5') == 1.5", "ok 1/1"),
     ("import datetime\ndef f(*a): return datetime.date(*a)", "assert f(2024, 2, 29).year == 2024", "ok 1/1"),
-    ("from collections import deque\ndef f(x): return deque(x)", "assert list(f([1, 2])) == [1, 2]", "ok 1/1"),
-    ("def f(x): return range(x)", "assert f(3) == range(3)", "ok 1/1"),
     (RAISES, RAISE_TEST, "ok 1/1"),
     ("def f(x): return x", RAISE_TEST, "failed 0/1"),
     ("def f(x): return x", CLOSE, "ok 1/1"),
@@ -827,10 +805,8 @@ VERDICTS = [
     (RAISES, "try:\n    f(-1)\n    assert False\nexcept Exception:\n    pass", "no_tests 0/0"),
     ("def f(x): return x", "try:\n    f(-1)\nexcept ValueError:\n    pass", "no_tests 0/0"),
     (POINT, "assert P(1) == P(1)", "invalid_tests 0/1"),
-    ("def f(x): raise TypeError", "try:\n    f(1)\n    assert False\nexcept TypeError:\n    pass", "ok 1/1"),
     ("import decimal\ndef f(): return decimal.Decimal('sNaN')", "assert f() == 1", "failed 0/1"),
     (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1)", "failed 0/1"),
-    (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)", "ok 1/1"),
     ("def f(): print(3)", CAPTURE, "invalid_tests 0/1"),
     ("def f(g): return g(1)", "assert f(lambda x: x + 1) == 2", "ok 1/1"),
     ("def f(g): return g(1)", "def h(x, y=2):\n    return [x + y for _ in 'a']\nassert f(h) == [3]", "ok 1/1"),
@@ -838,9 +814,7 @@ VERDICTS = [
     ("def f(g): return 2", "y = 1\nassert f(lambda x: x + y) == 2", "invalid_tests 0/1"),
     ("def f(g): return g(1)", "assert f(max) == 1", "invalid_tests 0/1"),
     ("def g(x): return x + 1\ndef f(g): return g(1)", "assert f(g) == 2", "ok 1/1"),
-    ("class G:\n    x = 2\ndef f(g): return g.x", "assert f(G) == 2\nassert f(g=G) == 2", "ok 2/2"),
     ("def f(x): return x", "def test_f():\n    f(1)", "no_tests 0/0"),
-    ("def f(x): return x", "def check(candidate):\n    pass", "no_tests 0/0"),
     # a wrong program stays in the count
     (NOTHING, "for a, b in zip(f(3), [0, 1, 2]):\n    assert a == b", "failed 0/1"),
     (NOTHING, "import pytest\nfor x in f(3):\n    with pytest.raises(ValueError):\n        x()", "failed 0/1"),
@@ -870,12 +844,10 @@ VERDICTS = [
     # pytest
     ("def f(x): return x", MANY, "ok 4/4"),
     ("def f(x): return 1", MANY, "failed 2/4"),
-    ("def f(x): return x", EACH, "ok 2/2"),
     ("def f(x): return x", TEST_CLASS, "ok 1/1"),
     ("def f(x): return -x", TEST_CLASS, "failed 0/1"),
     ("def f(x): print(x)", "def test_f(capsys):\n    f(1)\n    assert capsys", "invalid_tests 0/1"),
     ("def f(x): return input()", PATCH, "invalid_tests 0/1"),
-    ("def f(x): return x", "import sys\nassert f(1) == 2\nsys.stderr.write('end')", "failed 0/1"),
     # tests as a script, and what pytest does around them
     *(
         (f"def f(x): return {value}", test, end)
@@ -903,14 +875,11 @@ VERDICTS = [
     # exceptions keep their arguments and attributes
     (ERRORS, CODE, "ok 1/1"),
     (ERRORS.replace("= code", "= 0"), CODE, "failed 0/1"),
-    (ERRORS, KEY, "ok 1/1"),
     # what an attribute holds stays the program's own, also where it came later than the tests read the attribute
     (GROWS, f"{GROWN}assert g.rows == [[2, 3]] and g.counts == {{1: {{2: 1, 3: 1}}}}", "ok 2/2"),
-    (GROWS, f"r = G().rows\n{GROWN}assert r == [] and g.rows == [[2, 3], []]", "failed 1/2"),
     (GROWS, f"{GROWN}r = g.rows\nr.append([7])\ng.put(1, 4)\nassert g.rows == r == [[2, 3, 4], [7]]", "ok 2/2"),
     (BY_KEY, "d = D()\nd['a'] = 1\nassert 'a' in d\ndel d['a']\nassert 'a' not in d", "ok 2/2"),
     ("def f(x): return x", "assert f.__name__ == 'f' and not f.__doc__\nassert f(1) == 1", "ok 2/2"),
-    ("def f(g): return g", "def g(x):\n    return x\nassert f(g).__name__ == 'g'", "ok 1/1"),
     *(("def f(x): return 3", test, "invalid_tests 0/1") for test in ALONE),
     ("def f(x): return x", "import random\nrandom.seed(0)\nx = random.random()\nassert f(x) == x", "ok 1/1"),
     ("def f(x): return x", OPTIONAL, "ok 1/1"),
@@ -919,55 +888,40 @@ VERDICTS = [
     ("def f():\n    yield from (1, 2)", "g = f()\nassert next(g) == 1", "ok 1/1 trusted"),
     ("def f():\n    yield 1", "g = f()\nassert next(g, 0) == 1\nassert next(g, None) is None", "ok 2/2 trusted"),
     ("def f():\n    yield 2", "assert next(f()) == 1", "failed 0/1 trusted"),
-    ("import itertools\nf = itertools.count", "g = f()\nassert [next(g) for _ in '12'] == [0, 1]", "ok 1/1 trusted"),
     (ENTERS.format(1), ENTERED, "ok 1/1 trusted"),
     (SWALLOWS, ENTERED, "failed 0/1 trusted"),
     ("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 1", RAN, "ok 1/1 trusted"),
     ("async def f():\n    return 2", RAN, "failed 0/1 trusted"),
     ("async def f(x):\n    return x", TOGETHER, "ok 2/2 trusted"),
-    ("async def f():\n    raise ValueError", RUN_RAISES, "ok 1/1 trusted"),
     # but these bring no object that is equal to everything
     (EQUAL + "def f():\n    yield E()", "assert next(f()) == 1", "failed 0/1"),
     (EQUAL + ENTERS.format("E()"), ENTERED, "failed 0/1"),
     (EQUAL + "async def f():\n    return E()", RAN, "failed 0/1"),
     ("class coroutine(int):\n    __eq__ = lambda s, o: True\nf = coroutine", RAN, "failed 0/1"),
-    (EQUAL + "class F:\n    __next__ = lambda s: E()\nf = F", "assert next(f()) == 1", "failed 0/1"),
     # an array equals what it equals in Python
     *((f"{NUMPY}[1, 2])", f"assert {test}", "ok 1/1") for test in ("f().tolist() == [1, 2]", "list(f()) == [1, 2]")),
     *((f"{NUMPY}[1, 2])", test, "failed 0/1") for test in ("assert f() == [1, 2]", "x = f()\nassert x == [1, 2]")),
-    ("import numpy as np\ndef f(): return [np.array([1, 2]), 3]", "assert f() == [[1, 2], 3]", "failed 0/1"),
     (f"{NUMPY}[1.0, 2])", "import numpy\nassert numpy.allclose(f(), [1, 2])\nassert f().dtype == float", "ok 2/2"),
     (f"{NUMPY}[1, 2])", "import numpy as np\nassert (f() == np.array([1, 2])).all()", "ok 1/1"),
     (f"{NUMPY}[1, 2])", "import numpy as np\nassert (f() == np.array([1, 3])).all()", "failed 0/1"),
     # what judges is not the program's
     ("def isclose(*a, **k): return True\ndef f(): return 0", "assert isclose(f(), 3.14)", "failed 0/1 trusted"),
-    (
-        "class Counter:\n    def __init__(self, x): pass\ndef f(): return 0",
-        "assert Counter(f()) == 1",
-        "failed 0/1 trusted",
-    ),
     ("EXPECTED = 0\ndef f(): return 0", "assert f() == EXPECTED", "ok 1/1 distrusted"),
     ("def near(a, b): return True\ndef f(): return 0", "assert near(f(), 3.14)", "ok 1/1 distrusted"),
     (CLASSES, "v = V(1)\nassert v.x == 1\nassert 1 in v", "ok 2/2 distrusted"),
     (CLASSES, "assert isinstance(f(1), V)", "failed 0/1 distrusted"),
-    ("class A(Exception): pass\ndef f(): return 0", "try:\n    assert A(f())\nexcept A: pass", "ok 1/1 distrusted"),
     ("def gcd(a, b): return a if not b else gcd(b, a % b)", "assert gcd(gcd(12, 8), 6) == 2", "ok 1/1 trusted"),
-    (SUM, "assert sum(1, 2) == 3", "ok 1/1"),
     (SUM, "assert sum(1, 2) == 3\nassert abs(sum(1, -3) + 2) < 1e-9", "ok 2/2"),
     (SUM, "def check(candidate):\n    assert candidate(1, 2) == 3\n    assert sum(1, 2) == 3", "ok 2/2"),
     (SUM, [{"args": [1, 2], "expected": 3, "function": "sum"}], "ok 1/1"),
     (LIE, "assert sum([1, 2]) == 3", "failed 0/1"),
-    (LIE, "assert abs(sum([1, 2]) - 3) < 1e-9", "failed 0/1"),
-    (LIE, [{"args": [[1, 2]], "expected": 3, "function": "sum"}], "failed 0/1"),
     (
         "def max(x): return x[0]\ndef min(x): return x[0]",
         "assert max([2, 1]) == 2\nassert min([2, 1]) == 1",
         "failed 1/2",
     ),
     ("def gcd(a, b): return 0", "assert gcd(gcd(12, 8), 6) == 2", "failed 0/1"),
-    ("def add(a, b): return 0\ndef half(a): return a / 2", "assert add(1, 2) == 3\nassert half(4) == 2", "failed 1/2"),
     ("max = 5\ndef f(x): return x", "assert max(f(1), 0) == 1", "ok 1/1"),
-    ("def f(x): return x", "assert len([1]) == 1\nassert f(1) == 1", "ok 2/2"),
     # what judges is not the program's: with the result in a variable, too
     ("def f(x): return 0\ndef sorted(x): return [1]", "r = f(1)\nassert sorted([r]) == [1]", "failed 0/1"),
     ("def f(x): return 0\ndef isclose(*a): return True", "r = f(1)\nassert isclose(r, 3)", "failed 0/1"),
@@ -976,16 +930,16 @@ VERDICTS = [
     ("def sum(x): return 0\ndef range(n): return []", "for i in range(1, 3):\n    assert sum([i]) == i", "failed 0/2"),
     # lists that the program changes are those of the tests, wherever these hold them
     ("def f(x): x[0].append(1)", "a = [0]\nf([a])\nassert a == [0, 1]", "ok"),
-    ("def f(x): x[0].append(1)", "a = [0]\nf((a,))\nassert a == [0, 1]", "ok"),
     ("def f(x): x[0][0] = 5", "g = [[0]]\nrow = g[0]\nf(g)\nassert row == [5]", "ok"),
-    (SORTS, "a = [2, 1]\nf(x=a)\nassert a == [1, 2]", "ok"),
-    (SORTS, "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a", "ok"),
+    (
+        "def f(*a, **k): [x.sort() for x in (*a, *k.values())]",
+        "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a",
+        "ok",
+    ),
     ("def f(a, b):\n    a.append(1)\n    return b", "x = [0]\nassert f(x, x) == [0, 1]", "ok"),
-    ("def f(g):\n    g[0][0] = 1\n    return g", "assert f([[0]] * 2) == [[1], [1]]", "ok"),
     ("def f(x): return x", "a = [0]\nassert f(a) is a", "ok"),
     ("def f(x): return list(x)", "a = [0]\nassert f(a) is a", "failed"),
     (BOX, "b = B()\nb.rows[0][0] = 3\nassert b.total() == 3\nb.rows.append([4])\nassert b.total() == 7", "ok"),
-    (BOX, "b = B()\nassert b.rows == [[0]]\nb.rows[0][0] = 3\nassert b.total() == 0", "failed"),
     (BOX, "b = B()\nr = b.rows\nb.rows.append([2])\nassert r is b.rows and r == [[0], [2]]", "ok"),
     (BOX + "\n    def add(self): self.rows += [4]", "b = B()\nr = b.rows\nb.add()\nassert r == [[0], 4]", "ok"),
     ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a[1] is a", "ok"),
@@ -997,7 +951,6 @@ VERDICTS = [
     ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1) is True", "failed"),
     # the program orders its objects; what is in them, the tests see
     (ITEMS, SHOP + "[x.name for x in sorted(s.items())] == ['a', 'b']", "ok 1/1 distrusted"),
-    (ITEMS, SHOP + "[x.name for x in sorted(s.items())] == ['b', 'a']", "failed 0/1 distrusted"),
     (ITEMS, SHOP + "max(s.items()).name == 'b' and min(s.items()).name == 'a'", "ok 1/1 distrusted"),
     (ITEMS, SHOP + "sorted(s.items(), key=lambda x: x.name)[0].price == 1", "ok 1/1 trusted"),
     (ITEMS, SHOP + "s.all.sort() is None and s.items()[0].name == 'a'", "ok 1/1 distrusted"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from parts.data.rows import placed_rows
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, say
-from parts.rewards.extracts import bound_names, extract, imports_trainer, joined, read_names, statements_of
+from parts.rewards.extracts import extract, imports_trainer, read_names
 from parts.rewards.reward_forms import (
     as_reward,
     find_reward,
@@ -37,8 +37,7 @@ from programs.create_reward_template.assembly import (
 
 PORT_TO_VERL = file_text("files/port_to_verl.py")
 PORT_TO_TRL = file_text("files/port_to_trl.py")
-INLINE_BATCH = file_text("files/inline_batch.py")
-INLINE_SAMPLE = file_text("files/inline_sample.py")
+COMPUTE_SCORE = "def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:"
 OWN = {"prompt", "prompts", "completion", "completions"}
 EXTRAS = {"completion_ids", "environments", *TRL_EXTRAS}
 GOLDS = ("answer", "tests", "test_cases", "solution", "ground_truth", "label")
@@ -169,34 +168,30 @@ def inlined(args) -> str:
     """The text of a port of --from to verl that holds the function; fixes args.target and args.gold_column."""
     text, (file, name, weight) = source_text(args), spec_parts(args.source)
     got = f"got --inline with --from {args.source!r}"
-    need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
+    wanted = f"{got}; expected for verl a plain function of the completions and one column, no weight; {OTHERWISE}"
     functions = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
-    need(functions, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
-    need(not weight, f"{got}; expected no weight; {OTHERWISE}")
-    given = functions[0].args
-    read = read_names(*functions[0].body)
-    hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
-    used = sorted(read & ({"prompt", "prompts"} | EXTRAS | hidden))
-    need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
+    need(functions and not weight and args.target in (None, "verl"), wanted)
+    given, read = functions[0].args, read_names(*functions[0].body)
     names = [a.arg for a in (*given.args, *given.kwonlyargs)]
+    hidden = {a.arg for a in (given.vararg, given.kwarg) if a} | {"prompt", "prompts"} | EXTRAS
     columns = [n for n in names if n not in OWN | EXTRAS]
-    need(len(columns) == 1, f"{got} with the columns {', '.join(columns) or 'none'}; expected one; {OTHERWISE}")
-    batch = "completions" in names
-    need(batch or "completion" in names, f"{got}; expected a parameter completions, or completion for one sample")
+    need(len(columns) == 1 and {"completion", "completions"} & {*names} and not read & hidden, wanted)
     args.target, args.gold_column, kept = "verl", columns[0], extract(text, [name])
     body = ast.parse(kept)
     if ast.get_docstring(body, clean=False) is not None:  # that of the whole file
         kept = "\n".join(kept.splitlines()[body.body[0].end_lineno :]) + "\n"
-    end = named(INLINE_BATCH if batch else INLINE_SAMPLE, [], reward_name=name, gold_column=columns[0])
-    end = joined([(node, lines) for node, lines in statements_of(end) if bound_names(node) == {"compute_score"}])
-    for argument in {"prompts", "prompt"} - {*names}:
-        end = re.sub(rf"\b{argument}=(None|\[None\]), ", "", end)
-    if args.completions == "text":
-        end = end.replace('[{"role": "assistant", "content": solution_str}]', "solution_str")
+    kept = kept.strip("\n") + "\n"
     head = f'"""{name} of {Path(file).name}, copied here, for verl.\n\n{VERL_NOTE.format(file=args.output.name)}\n'
     head += f'    ground_truth is {columns[0]}\n"""\n\n'
-    kept = kept.strip("\n") + "\n"
-    return head + "\n" * kept.startswith(("def ", "@", "class ")) + kept + "\n\n" + end
+    message = '[{"role": "assistant", "content": solution_str}]' if args.completions == "messages" else "solution_str"
+    values = {"prompts": "[None]", "completions": f"[{message}]", columns[0]: "[ground_truth]"}
+    if "completion" in names:  # of one sample
+        values = {"prompt": "None", "completion": "solution_str", columns[0]: "ground_truth"}
+    call = f"{name}({', '.join(f'{n}={value}' for n, value in values.items() if n in names)})"
+    call += "" if "completion" in names else "[0]"
+    end = f'    """{name} for one completion; 0 for None, which verl has not."""\n    return float({call} or 0.0)\n'
+    gap = "\n" * kept.startswith(("def ", "@", "class "))
+    return f"{head}{gap}{kept}\n\n{COMPUTE_SCORE}\n{end}"
 
 
 # ------------------------------------------------------------------------------------------------ comparison
