@@ -183,13 +183,16 @@ def inlined(args) -> str:
     kept = kept.strip("\n") + "\n"
     head = f'"""{name} of {Path(file).name}, copied here, for verl.\n\n{VERL_NOTE.format(file=args.output.name)}\n'
     head += f'    ground_truth is {columns[0]}\n"""\n\n'
-    message = '[{"role": "assistant", "content": solution_str}]' if args.completions == "messages" else "solution_str"
-    values = {"prompts": "[None]", "completions": f"[{message}]", columns[0]: "[ground_truth]"}
-    if "completion" in names:  # of one sample
+    batch = "completions" in names
+    message = '{"role": "assistant", "content": solution_str}'
+    completions = f"[[{message}]]" if args.completions == "messages" else "[solution_str]"
+    values = {"prompts": "[None]", "completions": "completions", columns[0]: "[ground_truth]"}
+    if not batch:
         values = {"prompt": "None", "completion": "solution_str", columns[0]: "ground_truth"}
-    call = f"{name}({', '.join(f'{n}={value}' for n, value in values.items() if n in names)})"
-    call += "" if "completion" in names else "[0]"
-    end = f'    """{name} for one completion; 0 for None, which verl has not."""\n    return float({call} or 0.0)\n'
+    call = ", ".join(f"{n}={value}" for n, value in values.items() if n in names)
+    end = f'    """{name} for one completion; 0 for None, which verl has not."""\n'
+    end += f"    completions = {completions}\n" * batch
+    end += f"    return float({name}({call}){'[0]' * batch} or 0.0)\n"
     gap = "\n" * kept.startswith(("def ", "@", "class "))
     return f"{head}{gap}{kept}\n\n{COMPUTE_SCORE}\n{end}"
 
