@@ -560,7 +560,7 @@ def test_humaneval_passes_with_its_solutions_only(sandbox, humaneval, solved, re
 def test_a_parse_that_another_thread_disturbs_is_done_again(sandbox, monkeypatch):
     errors, parse = [SystemError("AST constructor recursion depth mismatch (before=33, after=25)")] * 2, ast.parse
     monkeypatch.setattr(ast, "parse", lambda *a, **k: (_ for _ in ()).throw(errors.pop()) if errors else parse(*a, **k))
-    assert sandbox.read_tests(["assert f(1) == 2"], "f", "").kind == "calls"
+    assert sandbox.read_tests(["assert f(1) == 2"], "f").kind == "calls"
     assert not errors
 
 
@@ -820,7 +820,6 @@ VERDICTS = [
     (NOTHING, "import pytest\nfor x in f(3):\n    with pytest.raises(ValueError):\n        x()", "failed 0/1"),
     (THUNK, "assert f(1, 2) == 3\nassert f(1, 2) == f(2, 1)", "failed 0/2"),
     ("def f(x): raise ValueError", SET_UP, "failed 0/1"),
-    ("", "def test_f(fixture):\n    assert f(1) == 1", "invalid_tests 0/1"),
     # operators never ask an object that a test expects to be data, and never tell it what is expected
     *((YES, f"assert {test}", "failed 0/1") for test in ("5 in f(3)", "[f(3)] == [5]")),
     *((YES, f"assert abs({test}) < 1e-6", "failed 0/1") for test in ("f(3) - 1.5", "1.5 - f(3)")),
@@ -977,7 +976,7 @@ def test_verdicts(sandbox, code, tests, expected):
     said = f"{verdict.status} {verdict.passed}/{verdict.total} {'trusted' if verdict.trusted else 'distrusted'}"
     assert said.startswith(expected), verdict
     assert verdict.usable == (verdict.status not in ("invalid_tests", "no_tests"))
-    assert verdict.status != "invalid_tests" or re.search("try |only plain data", verdict.detail)
+    assert verdict.status != "invalid_tests" or re.search("try |only plain data|No module named", verdict.detail)
 
 
 def test_the_time_for_all_tests_grows_with_their_number(sandbox):

@@ -2,7 +2,6 @@
 
 import ast
 import builtins
-import contextlib
 import json
 import re
 import warnings
@@ -56,17 +55,17 @@ class Plan:
     unfit: str = ""  # what in them cannot be judged
 
 
-def read_tests(tests, entry_point: str | None, setup: str = "", code: str = "") -> Plan:
+def read_tests(tests, entry_point: str | None, code: str = "") -> Plan:
     """Sort the tests into one of the three forms, or raise BadTests, and nothing else."""
     try:
-        return sort_tests(tests, entry_point, setup, code)
+        return sort_tests(tests, entry_point, code)
     except BadTests:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise BadTests(f"got tests that cannot be read: {type(error).__name__}: {error}") from None
 
 
-def sort_tests(tests, entry_point: str | None, setup: str, code: str) -> Plan:
+def sort_tests(tests, entry_point: str | None, code: str) -> Plan:
     tests = loaded_tests(tests)
     if isinstance(tests, dict):
         tests = pair_up(tests)
@@ -76,7 +75,7 @@ def sort_tests(tests, entry_point: str | None, setup: str, code: str) -> Plan:
     if not isinstance(tests, list | tuple):
         raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
     if all(isinstance(test, str) for test in tests):
-        return read_source(list(tests), entry_point, setup)
+        return read_source(list(tests), entry_point)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
         if not any(is_call(test, entry_point) for test in tests):
             return Plan("stdin", [(as_text(test["input"]), as_text(test["output"])) for test in tests], len(tests))
@@ -123,7 +122,7 @@ def call_of_input(test: dict) -> dict:
     return {"args": [given], **(called if isinstance(given, list | dict) else {}), "expected": output}
 
 
-def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
+def read_source(tests: list[str], entry_point: str | None) -> Plan:
     """Python tests; where all are asserts of calls with literals, as those calls."""
     statements, imports = [], FromProgram()
     for number, source in enumerate(tests):
@@ -138,10 +137,8 @@ def read_source(tests: list[str], entry_point: str | None, setup: str) -> Plan:
     built_in = {name for name in names if hasattr(builtins, name)} - {entry_point}
     if all(lifted) and not (built_in and (entry_point or names - built_in)):  # else the judge decides whose each is
         return Plan("calls", lifted, len(lifted))
-    whole, known = ast.Module(statements, []), ast.Module([], [])
-    with contextlib.suppress(*BROKEN):  # which the judge reports
-        known = parse_python(setup)
-    unfit = unjudged(whole, known)
+    whole = ast.Module(statements, [])
+    unfit = unjudged(whole)
     return Plan("python", tests, count_of_asserts(whole, entry_point), unfit)
 
 

@@ -270,6 +270,8 @@ class Judge:
             raise
         except BaseException as error:  # those of pytest are no Exception
             if type(error).__name__ != "Skipped":
+                is_missing = isinstance(error, ModuleNotFoundError) and error.name  # which the program's have not
+                self.unfit += bool(is_missing)
                 self.fail(0, error)
 
     def offer(self, names: dict, namespace: dict, tests: ast.AST) -> None:
@@ -332,6 +334,11 @@ class Judge:
         """Call a test, a method on an object of its own, with each set of its arguments."""
 
         def run(arguments: dict):
+            parameters = [*inspect.signature(test).parameters.values()][bool(case) :]
+            missing = {p.name for p in parameters if p.default is p.empty and p.kind < p.VAR_POSITIONAL} - {*arguments}
+            if missing:
+                self.unfit += 1
+                raise Unsafe(f"needs {', '.join(sorted(missing))}; try a value in place of a fixture")
             instance = [case()] if case else []
             prepare(instance[0] if case else {}, "setup_method", test)
             value = test(*instance, **arguments)

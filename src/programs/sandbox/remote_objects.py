@@ -118,6 +118,10 @@ class RemoteObject:
         self._judge.trusted = False
         return bool(self._judge.ask("contains", self._target, (item,)))
 
+    def __mro_entries__(self, bases):
+        self._judge.unfit += 1
+        raise Unsafe("derives from a class of the program; try calling that class instead")
+
     def __instancecheck__(self, value):
         self._judge.trusted = False
         return bool(self._judge.ask("has_instance", self._target, (value,)))

@@ -33,8 +33,9 @@ class Verdict:
     Attributes:
         passed, total: numbers of tests.
         status: ok, failed, timeout, memory, output_limit, error or syntax_error: why it is not ok;
-            no_tests: the tests assert nothing; invalid_tests: they need what `unjudged` lists, or fail only where they
-            compare objects of the program, combine one with plain data, or pass it functions that read other names.
+            no_tests: the tests assert nothing; invalid_tests: they share surroundings with the program (see
+            `unjudged`), or fail only where they need a fixture or a missing module, compare objects of the program,
+            combine one with plain data, or pass it functions that read other names.
         trusted: False where the tests used the program's constants or functions to judge results: it could then forge
             the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
@@ -127,7 +128,7 @@ def run_code(
     if (entry_point or "").startswith("Solution"):  # LeetCode's `Solution().twoSum`
         entry_point = entry_point.rpartition(".")[2]
     code = code or ""
-    plan = read_tests(tests, entry_point, setup, code)
+    plan = read_tests(tests, entry_point, code)
     if plan.unfit:
         return Verdict(total=plan.least, status="invalid_tests", detail=plan.unfit)
     if not plan.cases or not code.strip():

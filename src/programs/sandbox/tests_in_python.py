@@ -1,11 +1,10 @@
 """Read tests in Python: which names are the program's, and what counts as a test."""
 
 import ast
-import builtins
-import importlib.util
+import importlib
 import re
 
-from parts.rewards.extracts import bound_names, read_names
+from parts.rewards.extracts import read_names
 
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
@@ -192,44 +191,14 @@ STANDARD = {
 }
 
 
-def missing_parameters(function: ast.FunctionDef, method: bool) -> set:
-    """The parameters of a test that neither a default nor `parametrize` gives a value: pytest's fixtures."""
-    names = [item.arg for item in [*function.args.posonlyargs, *function.args.args]]
-    names = set(names[method : len(names) - len(function.args.defaults)])
-    for mark in function.decorator_list:
-        if getattr(getattr(mark, "func", None), "attr", "") == "parametrize":
-            texts = (part.value for part in ast.walk(mark) if isinstance(part, ast.Constant))
-            names -= {name.strip() for text in texts if isinstance(text, str) for name in text.split(",")}
-    return names
-
-
-def unjudged(tests: ast.Module, setup: ast.Module) -> str:
-    """What in these tests no judge in another process can do, whatever the program is; "" for nothing."""
-    known = bound_names(tests) | bound_names(setup) | vars(builtins).keys() | STANDARD.keys()
-    called = {call.func.id for call in calls_in(tests)}
-    classes = [part for part in ast.walk(tests) if isinstance(part, ast.ClassDef)]
-    for case in classes:
-        theirs = {base.id for base in case.bases if isinstance(base, ast.Name)} - known
-        if theirs and "*" not in known:  # `from enum import *` may define it
-            return f"class {case.name} derives from the program's {theirs.pop()}; try calling that class instead"
-    functions = [(part, False) for part in tests.body if getattr(part, "name", "").startswith("test")]
-    functions += [(part, True) for case in classes if case.name.startswith("Test") for part in case.body]
-    for function, method in functions:
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.name.startswith("test"):
-            missing = set() if function.name in called else missing_parameters(function, method)
-            if missing:
-                return f"{function.name} needs {', '.join(sorted(missing))}; try a value in place of a fixture"
-    if name := missing_module(ast.Module([*tests.body, *setup.body], [])):
-        return f"the tests import {name}, which is not installed; try installing it, or `from solution import …`"
-    if name := shared_surroundings(tests):
-        return f"the tests use {name}, but the program runs in a process of its own; try arguments and results"
-    return ""
-
-
-def shared_surroundings(tests: ast.AST) -> str:
-    """A name that tests use as if they shared a process with the program, such as `os.environ`; "" without one."""
+def unjudged(tests: ast.AST) -> str:
+    """What tests do as if they shared a process with the program, such as reading `os.environ`; "" for nothing."""
     names = [part for part in ast.walk(tests) if isinstance(part, ast.Name | ast.Attribute)]
-    full = {"open": "open", **imported_names(ast.walk(tests))}
+    full = {"open": "open"}  # {name: what it stands for}: {"path": "os.path"} of `from os import path`
+    for part in (part for part in ast.walk(tests) if isinstance(part, ast.Import | ast.ImportFrom)):
+        for alias in part.names:
+            head, dot, _ = (alias.asname or alias.name).partition(".")
+            full[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
     parts = (text.partition(".") for text in {*map(ast.unparse, names)})
     used = {full[head] + dot + rest for head, dot, rest in parts if head in full}  # os.path.exists of `path.exists(x)`
     stored = {ast.unparse(name) for name in names if isinstance(name.ctx, ast.Store)}
@@ -237,24 +206,8 @@ def shared_surroundings(tests: ast.AST) -> str:
     draws = {name for name in used if re.match(r"(?:numpy\.)?random\.", name)} - {"numpy.random"}
     if all(name.endswith("seed") for name in draws):  # a seed that is not for the tests' own draws
         outside |= draws
-    return min(outside, default="")
-
-
-def imported_names(nodes) -> dict[str, str]:
-    """{name: what it stands for} of the imports among nodes: {"path": "os.path"} of `from os import path`."""
-    names = {}
-    for part in (part for part in nodes if isinstance(part, ast.Import | ast.ImportFrom)):
-        for alias in part.names:
-            head, dot, _ = (alias.asname or alias.name).partition(".")
-            names[head] = head if dot else f"{part.module}.{alias.name}" if hasattr(part, "module") else alias.name
-    return names
-
-
-def missing_module(tests: ast.AST) -> str:
-    """A module that the tests import, outside of `try`, and that is not installed; "" for none."""
-    tried = {id(part) for node in ast.walk(tests) if isinstance(node, ast.Try) for part in ast.walk(node)}
-    names = imported_names(part for part in ast.walk(tests) if id(part) not in tried).values()
-    return next((top for name in names if not importlib.util.find_spec(top := name.partition(".")[0])), "")
+    name = min(outside, default="")
+    return name and f"the tests use {name}, but the program runs in a process of its own; try arguments and results"
 
 
 def caught_names(tests: ast.AST) -> set:
