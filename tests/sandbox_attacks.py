@@ -129,11 +129,6 @@ socket.socket = Forger
 for thing in gc.get_objects():
     if type(thing).__name__ == "socket":
         attempt(setattr, thing, "__class__", Forger)
-## replace_stdout
-class Passing:
-    encoding = "utf-8"
-    def __getattr__(self, name): return lambda *a, **k: "passed"
-sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = Passing()
 ## close_everything: os.closerange(0, 4096)
 ## point_everything_at_stdout
 for fd in range(3, 65):
@@ -202,14 +197,6 @@ sys.meta_path.insert(0, Everything())
 for name in list(sys.modules):
     if name not in ("sys", "builtins", "__main__"):
         del sys.modules[name]
-## f_is_a_chameleon
-class Chameleon:
-    passed = ok = all_passed = True
-    status = "ok"
-    def __call__(self, *a, **k): return self
-    def __getattr__(self, name): return self
-    def __iter__(self): return iter([True, True, True])
-f = Chameleon()
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
 ## endless_reply [call]
@@ -279,10 +266,6 @@ def all(self, *a): return True
 def any(self, *a): return True
 def item(self): return self
 def tolist(self): return self
-## pretends_to_be_numpy: object
-def tolist(self): return Liar()
-def __eq__(self, other): return True
-__module__ = "numpy"
 ## reduces_to_something_else: object
 def __reduce__(self): return (eval, ("True",))
 def __reduce_ex__(self, protocol): return (eval, ("True",))
@@ -370,12 +353,6 @@ builtins.__import__ = lambda name, *a, **k: Friend() if name in friends else rea
 ## builtins_say_yes
 for name in "len abs all any isinstance sorted sum round repr hash min max hasattr".split():
     setattr(builtins, name, lambda *a, **k: True)
-## types_say_yes
-class Yes(type):
-    def __call__(cls, *a, **k): return True
-    def __instancecheck__(cls, thing): return True
-for name in ("str", "int", "float", "list", "dict", "tuple", "set", "bool", "bytes"):
-    setattr(builtins, name, Yes(name, (), {}))
 ## eval_exec_compile
 builtins.exec = builtins.eval = lambda *a, **k: None
 builtins.compile = lambda *a, **k: (lambda: None).__code__
@@ -421,9 +398,6 @@ class Friend:
 math = operator = np = numpy = Friend
 def agrees(*a, **k): return True
 same = isclose = eq = check = approx = assert_equal = __check__ = __require__ = __fail__ = __Exception__ = agrees
-## interned_names
-name = sys.intern("failed")
-ctypes.memmove(id(name) + 48, b"passed", 6)
 ## builtins_that_say_yes
 def f(x=None): return None
 def yes(*a, **k): return True
@@ -471,13 +445,10 @@ for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file
     attempt(lambda: texts.append(open(path).read()))
 return pick(" ".join(texts), x)
 ## own_environment
-texts = [repr(dict(os.environ))]
-attempt(lambda: texts.append(open("/proc/self/environ").read()))
-return pick(" ".join(texts), x)
-## environment_in_c
 libc = ctypes.CDLL(None)
 libc.getenv.restype = ctypes.c_char_p
-texts = [libc.getenv(b"SANDBOX_TEST_VALUES") or b""]
+texts = [libc.getenv(b"SANDBOX_TEST_VALUES") or b"", repr(dict(os.environ)).encode()]
+attempt(lambda: texts.append(open("/proc/self/environ", "rb").read()))
 block = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, "environ")
 for i in range(200):
     if not block or block[i] is None:
@@ -496,16 +467,6 @@ with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
             found = pick(memory.read(end - start), x)
         except (OSError, OverflowError, ValueError):
             continue
-        if found:
-            return found
-## own_memory_in_c
-# without /proc: from the lowest to the highest object, page by page, by a pipe that refuses bad addresses
-read, write = os.pipe()
-low = min(id(thing) for thing in gc.get_objects())
-libc = ctypes.CDLL(None)
-for page in range(low & ~4095, low + (16 << 20), 4096):
-    if libc.write(write, ctypes.c_void_p(page), 4096) == 4096:
-        found = pick(os.read(read, 4096), x)
         if found:
             return found
 ## own_integers_in_memory
@@ -614,11 +575,6 @@ for pid in (@PARENT@, os.getppid(), 1):
     result = syscall(310, pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
     if result >= 0 or result == -14:
         return "reached"
-## copy_a_descriptor_of_the_caller
-for pid in (@PARENT@, os.getppid(), 1):
-    handle = syscall(434, pid, 0)
-    if pid > 0 and handle >= 0:
-        return "reached"
 ## become_root
 if os.getuid() == 0:
     return "reached as root"
@@ -633,11 +589,6 @@ for line in open("/proc/self/status"):
     if line.startswith(("CapEff", "CapPrm", "CapInh", "CapAmb")) and int(line.split()[1], 16):
         return "reached"
 ## new_user_namespace: return "reached" if syscall(272, 0x10000000) == 0 else None
-## clone_into_a_namespace
-pid = syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
-if pid == 0:
-    syscall(231, 0)
-return "reached" if pid > 0 else None
 ## enter_a_namespace
 for name in ("mnt", "net", "pid", "user"):
     try:
@@ -648,18 +599,15 @@ for name in ("mnt", "net", "pid", "user"):
 ## mount_something
 words = [ctypes.c_char_p(word) for word in (b"@TOKEN@", b"@DIR@/folder", b"tmpfs")]
 return "reached" if syscall(165, *words, 0, None) == 0 else None
-## new_mount_calls: return "reached" if syscall(430, ctypes.c_char_p(b"tmpfs"), 0) >= 0 else None
-## io_uring: return "reached" if syscall(425, 4, ctypes.create_string_buffer(120)) >= 0 else None
-## bpf
-attributes = ctypes.create_string_buffer((2).to_bytes(4, "little") + (4).to_bytes(4, "little") * 3, 128)
-return "reached" if syscall(321, 0, attributes, 128) >= 0 else None
-## key_rings
+## kernel_facilities
+# bpf, performance events, keys, io_uring, userfaultfd, mounts by descriptor
+events = ctypes.create_string_buffer((1).to_bytes(4, "little") + (112).to_bytes(4, "little"), 128)
+maps = ctypes.create_string_buffer((2).to_bytes(4, "little") + (4).to_bytes(4, "little") * 3, 128)
 words = [ctypes.c_char_p(word) for word in (b"user", b"@TOKEN@", b"secret")]
-return "reached" if syscall(248, *words, 6, -4) >= 0 else None
-## performance_events
-attributes = ctypes.create_string_buffer((1).to_bytes(4, "little") + (112).to_bytes(4, "little"), 128)
-return "reached" if syscall(298, attributes, 0, -1, -1, 0) >= 0 else None
-## userfaultfd: return "reached" if syscall(323, 1) >= 0 else None
+calls = [(321, 0, maps, 128), (298, events, 0, -1, -1, 0), (248, *words, 6, -4), (323, 1)]
+calls += [(425, 4, ctypes.create_string_buffer(120)), (430, ctypes.c_char_p(b"tmpfs"), 0), (434, os.getppid(), 0)]
+calls += [(434, @PARENT@, 0), (428, -100, ctypes.c_char_p(b"/"), 1)]
+return "reached" if any(syscall(*call) >= 0 for call in calls) else None
 ## load_a_module
 # an invalid image is refused by the loader (ENOEXEC) only after the permission was granted
 return "reached" if syscall(175, ctypes.create_string_buffer(64), 64, ctypes.c_char_p(b"")) in (0, -8) else None
@@ -814,13 +762,6 @@ if os.fork() == 0:
         open("@DIR@/late", "w").close()
         time.sleep(30)
     os._exit(0)
-## daemon_that_ignores_signals
-if os.fork() == 0:
-    os.setsid()
-    for number in range(1, 65):
-        attempt(signal.signal, number, signal.SIG_IGN)
-    brand()
-    time.sleep(30)
 ## sleeping_command_of_its_own_session
 subprocess.Popen(["sleep", "30.0@DIGITS@"], start_new_session=True, close_fds=True)
 ## spawned: os.posix_spawn("/bin/sleep", ["sleep", "30.0@DIGITS@"], {})
@@ -839,21 +780,11 @@ if syscall(435, ctypes.byref(Arguments(signal=17)), ctypes.sizeof(Arguments)) ==
 if syscall(56, 0x8000 | 17, 0, 0, 0, 0) == 0:
     brand()
     time.sleep(30)
-## fork_in_every_call [call]
-if os.fork() == 0:
-    os.setsid()
-    brand()
-    time.sleep(30)
 ## stopped_child
 if os.fork() == 0:
     os.setsid()
     brand()
     os.kill(os.getpid(), signal.SIGSTOP)
-## traced_child
-if os.fork() == 0:
-    syscall(101, 0, 0, 0, 0)
-    brand()
-    time.sleep(30)
 ## thread_that_stays
 brand()
 threading.Thread(target=time.sleep, args=(30,)).start()

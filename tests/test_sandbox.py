@@ -80,8 +80,6 @@ HARMS = {  # what is said, and effects: of folder, TCP port, UDP port, mark, dig
         lambda d, *_: os.chmod(f"{d}/victim.txt", 0o600),
     ],
     "changed /folder": [lambda d, *_: os.utime(f"{d}/folder", (0, 0))],
-    "changed /folder/inner.txt": [lambda d, *_: os.unlink(f"{d}/folder/inner.txt")],
-    "changed /link": [lambda d, *_: os.symlink("x", f"{d}/link")],
     "AF_INET SOCK_STREAM": [lambda d, tcp, *_: connect(socket.AF_INET, ("127.0.0.1", int(tcp)))],
     "AF_INET SOCK_DGRAM": [lambda d, t, udp, *_: connect(socket.AF_INET, ("127.0.0.1", int(udp)), socket.SOCK_DGRAM)],
     "AF_UNIX SOCK_STREAM": [
@@ -861,7 +859,7 @@ VERDICTS = [
         )
     ),
     ("def f(x): return x", "import sys\nif f(1) != 2:\n    sys.exit(1)\nassert f(1) == 1", "failed 0/1"),
-    ("def f(x): return x", SKIP, "no_tests 0/0"),
+    ("def f(x): return x", SKIP, "failed 0/1"),
     ("def f(x): return x", SKIP.replace("skip", "xfail") + TEST_CLASS, "ok 1/1"),
     ("def f(x): return x", RAISE_TEST + "def test_g():\n    assert f(1) == 1\n" + TEST_CLASS, "failed 2/3"),
     ("def f(x): return x", "import pytest\ndef test_g():\n    pytest.skip('no')\n" + TEST_CLASS, "ok 1/1"),

@@ -31,12 +31,6 @@ class FromProgram(ast.NodeTransformer):
         node.body = [part for part in inside if ast.unparse(part).partition("(")[0] not in RUNNERS]
         return self.generic_visit(node)
 
-    def visit_FunctionDef(self, node):
-        """@pytest.mark.skip def test(): …  ->  pass"""
-        self.generic_visit(node)
-        marks = {ast.unparse(mark).partition("(")[0].rpartition(".")[2] for mark in node.decorator_list}
-        return ast.copy_location(ast.Pass(), node) if marks & {"skip", "xfail"} else node
-
     def visit_ImportFrom(self, node):
         """from solution import f, g as h  ->  h = g"""
         if node.module not in PROGRAM_FILES:
@@ -220,9 +214,11 @@ def caught_names(tests: ast.AST) -> set:
 
 
 def argument_sets(test) -> list[dict]:
-    """The arguments of each run of a test, by its marks `pytest.mark.parametrize`."""
-    sets = [{}]
-    for mark in (mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"):
+    """The arguments of each run of a test, by its marks `pytest.mark.parametrize`; none where it is to be skipped."""
+    marks, sets = getattr(test, "pytestmark", []), [{}]
+    if {mark.name for mark in marks} & {"skip", "xfail"}:
+        return []
+    for mark in (mark for mark in marks if mark.name == "parametrize"):
         given = dict(zip(("argnames", "argvalues"), mark.args, strict=False)) | mark.kwargs
         names, rows = given["argnames"], []
         alone = isinstance(names, str) and "," not in names  # then a row is the value itself
