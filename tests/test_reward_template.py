@@ -1039,7 +1039,7 @@ BAD = [  # flags, what the message holds
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
     (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
     (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
-    (["--task", "passes_tests", "--timeout_s", "0", *OUT], "got --timeout_s 0; expected a number of seconds above 0"),
+    (["--task", "passes_tests", "--timeout_s", "0", *OUT], "got --timeout_s 0.0; expected a number above 0"),
     (["--task", "passes_tests", "--signature", "f(completions, a, timeout=2)", *OUT], "try --timeout_s"),
     (["--task", "qa", "--per", "call", *OUT], "got --per with qa; expected it with code or passes_tests"),
     (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),

@@ -67,8 +67,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("pay", pay, judged, "all", choices=["all", "fraction"])
     per = "what limits are for; call: each in a process of its own (default: test; call with --pay fraction)"
     flag("per", f"code, passes_tests: {per}", judged, choices=["call", "test", "completion"])
-    flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, metavar="S")
-    flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, metavar="MB")
+    flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, type=float, metavar="S")
+    flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, type=int, metavar="MB")
     no_fence = "passes_tests: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
     stop = "code, passes_tests: stop testing a program when one test fails"
@@ -94,16 +94,6 @@ def taken_names(args) -> set[str]:
     return names_in([*TASKS[args.task].texts, *(() if alone else (CONTRACT, ADAPTERS))])
 
 
-def limit(name: str, text, kind, expected: str) -> float:
-    """The number of a limit, which has no unit; UserError for anything else."""
-    try:
-        value = kind(text)
-    except ValueError:
-        value = 0
-    need(0 < value < math.inf, f"got --{name} {text}; expected {expected}")
-    return value
-
-
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
     need(args.task != "custom", "got --task custom, which was removed; try --task qa, and edit its `score`")
@@ -118,8 +108,8 @@ def check_flags(args) -> None:
         fits = kind in kinds or given is None or given is False
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
-    args.timeout_s = limit("timeout_s", args.timeout_s, float, "a number of seconds above 0; try --timeout_s 0.5")
-    args.memory_mb = limit("memory_mb", args.memory_mb, int, "a whole number of MiB above 0; try --memory_mb 1024")
+    for name in ("timeout_s", "memory_mb"):
+        need(0 < getattr(args, name) < math.inf, f"got --{name} {getattr(args, name)}; expected a number above 0")
     args.per = args.per or ("call" if args.pay == "fraction" else "test")
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"

@@ -19,9 +19,8 @@ from programs.sandbox.messages import INVALID, Died, receive_frame, send_frame
 from programs.sandbox.remote_objects import RemoteObject, Unsafe
 from programs.sandbox.tests_in_python import (
     STANDARD,
-    CountAsserts,
+    ForJudge,
     FromProgram,
-    Reflection,
     argument_sets,
     calls_in,
     caught_names,
@@ -253,7 +252,7 @@ class Judge:
             candidate = RemoteObject(self, entry)
             namespace.update({entry: candidate, "candidate": candidate})
         for tree in trees:
-            code = compile(Reflection().visit(CountAsserts().visit(tree)), "tests.py", "exec", dont_inherit=True)
+            code = compile(ForJudge().visit(tree), "tests.py", "exec", dont_inherit=True)
             self.attempt(lambda code=code: exec(code, namespace))
         self.run_functions(namespace, whole)
         defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}

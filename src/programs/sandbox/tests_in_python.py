@@ -54,8 +54,8 @@ class FromProgram(ast.NodeTransformer):
         return ast.copy_location(ast.Name(node.attr, node.ctx), node)
 
 
-class CountAsserts(ast.NodeTransformer):
-    """Make each assert a counted test that does not end the others.
+class ForJudge(ast.NodeTransformer):
+    """Make each assert a counted test that does not end the others, and have the judge tell identity and type.
 
     Inside `try` and `with` an assert keeps its meaning, since what is around it may expect an exception.
     """
@@ -67,6 +67,11 @@ class CountAsserts(ast.NodeTransformer):
     def call(node, name: str, *args) -> ast.Expr:
         """A call of one of the judge's functions with the line of a test."""
         return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(node.lineno), *args], []))
+
+    @staticmethod
+    def asked(node, name: str, *args) -> ast.Call:
+        """A call of one of the judge's functions, to replace an expression."""
+        return ast.fix_missing_locations(ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [*args], []), node))
 
     def counted(self, node, statements: list) -> ast.AST:
         """Statements that count as a test when they end: try: ...  except Exception as e: __fail__(line, e)"""
@@ -80,6 +85,7 @@ class CountAsserts(ast.NodeTransformer):
 
     def visit_Expr(self, node):
         """A call of a function named assert…, such as numpy.testing.assert_allclose, counts as an assert."""
+        self.generic_visit(node)
         function = getattr(node.value, "func", None)
         name = getattr(function, "attr", getattr(function, "id", ""))
         # unittest counts its own
@@ -100,7 +106,7 @@ class CountAsserts(ast.NodeTransformer):
         self.guarded += 1
         node.body = [self.visit(statement) for statement in node.body]
         self.guarded -= 1
-        for part in ("handlers", "orelse", "finalbody"):
+        for part in ("items", "handlers", "orelse", "finalbody"):
             if hasattr(node, part):
                 setattr(node, part, [self.visit(n) for n in getattr(node, part)])
         return node
@@ -119,41 +125,28 @@ class CountAsserts(ast.NodeTransformer):
 
     def visit_Assert(self, node):
         """assert x  ->  try: __check__(line, x)  except Exception as e: __fail__(line, e)"""
+        self.generic_visit(node)
         return self.counted(node, [self.call(node, "__require__" if self.guarded else "__check__", node.test)])
 
-
-class Reflection(ast.NodeTransformer):
-    """Let the judge answer questions about the identity or type of the program's objects.
-
-    a is b                 ->  __is__(a, b)
-    type(a), a.__class__   ->  __type__(a)
-    """
-
-    @staticmethod
-    def call(node, name: str, *args) -> ast.Call:
-        """A call of one of the judge's functions, to replace a node."""
-        new = ast.Call(ast.Name(name, ast.Load()), list(args), [])
-        return ast.fix_missing_locations(ast.copy_location(new, node))
-
     def visit_Compare(self, node):
-        """`is` and `is not`."""
+        """a is b  ->  __is__(a, b)"""
         self.generic_visit(node)
         if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
             return node
-        new = self.call(node, "__is__", node.left, *node.comparators)
+        new = self.asked(node, "__is__", node.left, *node.comparators)
         return new if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), new), node)
 
     def visit_Call(self, node):
-        """`type(a)`."""
+        """type(a)  ->  __type__(a)"""
         self.generic_visit(node)
         is_type = getattr(node.func, "id", "") == "type" and len(node.args) == 1
-        return self.call(node, "__type__", *node.args) if is_type else node
+        return self.asked(node, "__type__", *node.args) if is_type else node
 
     def visit_Attribute(self, node):
-        """`a.__class__`."""
+        """a.__class__  ->  __type__(a)"""
         self.generic_visit(node)
         read = node.attr == "__class__" and isinstance(node.ctx, ast.Load)
-        return self.call(node, "__type__", node.value) if read else node
+        return self.asked(node, "__type__", node.value) if read else node
 
 
 def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
@@ -163,7 +156,7 @@ def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
     unused = [part for part in functions if not part.name.startswith("test") and part.name not in used]
     tests.body = [part for part in tests.body if part not in unused]
     hopeless = sum(isinstance(node, ast.Assert) and always_fails(node) for node in ast.walk(tests))
-    counted = [call for call in calls_in(CountAsserts().visit(tests)) if call.func.id in ("__check__", "__require__")]
+    counted = [call for call in calls_in(ForJudge().visit(tests)) if call.func.id in ("__check__", "__require__")]
     return len(counted) - hopeless
 
 
