@@ -1046,26 +1046,16 @@ for pid in (@PARENT@, os.getppid()):
 information = ctypes.create_string_buffer(b"\x09" + bytes(7) + b"\xff" * 4, 128)
 for pid in (@PARENT@, os.getppid()):
     syscall(129, pid, 9, information)
-## owner_of_a_pipe
+## owner_of_a_pipe_or_socket
 for pid in (@PARENT@, os.getppid()):
-    read, write = os.pipe()
-    try:
-        fcntl.fcntl(read, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(read, fcntl.F_SETOWN, pid)
-        fcntl.fcntl(read, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-        os.write(write, b"x")
-    except OSError:
-        pass
-## owner_of_a_socket
-for pid in (@PARENT@, os.getppid()):
-    one, other = socket.socketpair()
-    try:
-        fcntl.ioctl(one, 0x8902, array.array("i", [pid]))
-        fcntl.ioctl(one, 0x5452, array.array("i", [1]))
-        fcntl.fcntl(one, fcntl.F_SETSIG, 9)
-        other.send(b"x", socket.MSG_OOB)
-    except OSError:
-        pass
+    (read, write), (one, other) = os.pipe(), socket.socketpair()
+    for call in (
+        (fcntl.fcntl, read, fcntl.F_SETSIG, signal.SIGKILL), (fcntl.fcntl, read, fcntl.F_SETOWN, pid),
+        (fcntl.fcntl, read, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK), (os.write, write, b"x"),
+        (fcntl.ioctl, one, 0x8902, array.array("i", [pid])), (fcntl.ioctl, one, 0x5452, array.array("i", [1])),
+        (fcntl.fcntl, one, fcntl.F_SETSIG, 9), (other.send, b"x", socket.MSG_OOB),
+    ):
+        attempt(*call)
 ## lease_and_notify
 fcntl.fcntl(os.open(".", os.O_RDONLY), fcntl.F_NOTIFY, 0x80000004)
 fcntl.fcntl(os.open("lease", os.O_CREAT | os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
