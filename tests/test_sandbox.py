@@ -830,7 +830,7 @@ VERDICTS = [
     (CLASSES, "assert P(1).x == 1\nassert P(1) == (1,)", "ok 2/2"),
     (CLASSES, "try:\n    f(-1)\n    assert 0\nexcept Exception as e:\n    assert isinstance(e, A)", "ok 1/1"),
     # classes of the program
-    (CLASSES, "assert (V(1) + V(2)).x == 3\nassert (-V(1)).x == -1", "ok 2/2"),
+    (CLASSES, "assert (V(1) + V(2)).x == 3\nassert (-V(1)).x == -1", "ok 2/2 distrusted"),
     (CLASSES, "assert isinstance(V(1), V)\nassert not isinstance(f(1), V)", "ok 2/2"),
     (CLASSES, "assert V(1) < V(2)", "ok 1/1 distrusted"),
     (CLASSES, "class W(V):\n    pass\nassert W(1).x == 1", "invalid_tests 0/1"),
