@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import platform
-import random
 import re
 import signal
 import socket
@@ -96,7 +95,6 @@ HARMS = {  # what is said, and effects: of folder, TCP port, UDP port, mark, dig
         lambda *a: subprocess.Popen(["bash", "-c", "sleep 30; :", a[3]]),
     ],
     "late: ": [lambda *a: time.sleep(0.4)],
-    "the caller grew by": [lambda *_: None],
     "run_code raised IndexError": [lambda *a: [][0]],
 }
 
@@ -105,11 +103,7 @@ HARMS = {  # what is said, and effects: of folder, TCP port, UDP port, mark, dig
 def test_judge_sees(expected, effect, monkeypatch):
     monkeypatch.setattr(attacks, "LIMITS", {"timeout_s": 0.1, "total_timeout_s": 0.1, "memory_mb": 64})
     monkeypatch.setattr(attacks, "LATE_S", 0.2 if expected == "late: " else 999)
-    monkeypatch.setattr(attacks, "CALLER_GROWTH_MB", 30 if "grew" in expected else 10_000)
-    if "grew" in expected:  # the measure is the highest ever, also of other tests
-        peaks = iter([1024, 1024 * 65])  # kB before and after
-        peak = lambda _: types.SimpleNamespace(ru_maxrss=next(peaks))  # noqa: E731
-        monkeypatch.setattr(attacks, "resource", types.SimpleNamespace(RUSAGE_SELF=0, getrusage=peak))
+    monkeypatch.setattr(attacks, "CALLER_GROWTH_MB", 10_000)  # the measure is the highest ever, also of other tests
     # of attacks with processes the judge looks twice: one that has just begun may not bear its name yet
     problems = judged(effect, kind="process" if expected == "still runs" else "exit")
     beside = {"changed the folder", "changed /folder"}  # a folder's times change with what is in it
@@ -250,8 +244,6 @@ VALUES_OF = [
     ("collections.namedtuple('P', 'x y')(1, [1])", (1, [1])),
     ("[fractions.Fraction(4, 6)]", [Fraction(2, 3)]),
     ("str(datetime.date(2024, 2, 28) + datetime.timedelta(1))", "2024-02-29"),
-    ("str(decimal.Decimal('0.1') * 3)", "0.3"),
-    ("random.Random(3).randint(1, 99)", random.Random(3).randint(1, 99)),
     ("len(bytearray(200 << 20))", 200 << 20),
     # keys of correct programs may share hashes: those of -1 and -2, of every 61st power of two
     ("{}.fromkeys(itertools.product(range(-60, 61), repeat=2), 0)", {}.fromkeys(product(range(-60, 61), repeat=2), 0)),
@@ -284,14 +276,6 @@ def f(n):
     [t.join() for t in threads]
     return sorted(out)
 """
-GATHERED = """
-import asyncio
-async def g(x):
-    await asyncio.sleep(0.001)
-    return x
-async def h(n): return await asyncio.gather(*map(g, range(n)))
-def f(n): return asyncio.run(h(n))
-"""
 TEMPORARY = """
 import os, tempfile
 def f(text):
@@ -311,10 +295,6 @@ def f(text):
     shutil.rmtree('a')
     return [open('e').read(), os.listdir('.')]
 """
-ARRAY = """
-import numpy as np
-def f(x): return (np.array(x) * 2).tolist() + [np.float64(0.5), np.int64(3)]
-"""
 LATE = """
 import threading, time
 def g():
@@ -332,8 +312,6 @@ CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a scri
         [{"args": [1], "kwargs": {"b": 2, "d": 3}, "expected": [1, 2, {"d": 3}]}],
     ),
     (JOINED, [([8], list(range(8)))]),
-    (ARRAY, [([[1, 2]], [2, 4, 0.5, 3])]),
-    (GATHERED, [([3], [0, 1, 2])]),
     (TEMPORARY, [(["ü"], "ü")]),
     (OWN_FILES, [(["x"], ["x", ["e"]])]),
     ("n = 0\ndef f():\n    global n\n    n += 1\n    return n", [([], 1), ([], 2), ([], 3)]),
