@@ -36,8 +36,8 @@ class Verdict:
             no_tests: the tests assert nothing; invalid_tests: they share surroundings with the program (see
             `unjudged`), or fail only where they need a fixture or a missing module, compare objects of the program,
             combine one with plain data, or pass it functions that read other names.
-        trusted: False where the tests judged results by the program's constants, functions or operators: it could then forge
-            the verdict.
+        trusted: False where the tests judged results by the program's constants, functions or operators: it could then
+            forge the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
         detail: the first thing that went wrong.
         wall_s: seconds it took.
