@@ -19,6 +19,18 @@ REWARD_FORMS = (
 )
 
 
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "AdaptiveReward": "--stages of grpo_train.py",
+}
+
+
 def is_per_sample(function) -> bool:
     """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
 
@@ -210,6 +222,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -218,7 +235,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -236,7 +253,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 

@@ -109,7 +109,7 @@ class Scorer:
         return self.as_samples(seen["rows"], seen["completions"], seen["completion_ids"], seen["rewards"], self.weights)
 
     def state_dict(self) -> dict:
-        """State of the functions that have one, such as AdaptiveReward."""
+        """State of the functions that have one."""
         return {name: f.state_dict() for name, f in self.functions.items() if hasattr(f, "load_state_dict")}
 
     def load_state_dict(self, states: dict) -> None:

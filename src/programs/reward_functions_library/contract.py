@@ -56,8 +56,8 @@ _FLAG = "True or False", lambda value: isinstance(value, bool)
 _PAIR = "(low, high), low not above high", _is_pair
 _LENGTH_UNITS = "words, characters or tokens", lambda value: value in ("words", "characters", "tokens")
 _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
-    **dict.fromkeys(("ideal", "minimum", "maximum", "max_length"), _POSITIVE),
-    **dict.fromkeys(("max_characters", "ngram_size", "target"), _COUNT),
+    **dict.fromkeys(("ideal", "maximum", "max_length"), _POSITIVE),
+    **dict.fromkeys(("max_characters", "ngram_size"), _COUNT),
     **dict.fromkeys(("ignore_case", "prefilled"), _FLAG),
     **dict.fromkeys(("correct", "wrong"), _PAIR),
     "unit": _LENGTH_UNITS,
@@ -69,7 +69,7 @@ _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
     "tags": ("a list of different names without < and >", _are_tags),
     "code_block_format.language": ("a word", lambda value: isinstance(value, str) and not re.search(r"[\s`]", value)),
     "cache": ("a number from 0 to max_length", _number_between(0)),
-    "exceeded": ("a number", _number_between()),
+    "exceeded": ("None or a number", lambda value: value is None or _number_between()(value)),
     "max_penalty": ("a number of 0 or below", _number_between(high=0)),
     "threshold": ("a number above 0, up to 1", _number_between(0, 1, above=True)),
     "language_consistency.language": (
@@ -80,9 +80,8 @@ _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
 }
 _TOGETHER = (  # options of one function that limit each other: (lower, upper, how they are compared)
     ("cache", "max_length", lambda low, high: low <= high),
-    ("minimum", "maximum", lambda low, high: low <= high),
     ("wrong", "correct", lambda low, high: low[1] <= high[0]),
-    ("exceeded", "correct", lambda low, high: low <= high[0]),
+    ("exceeded", "correct", lambda low, high: low is None or low <= high[0]),
 )
 
 
