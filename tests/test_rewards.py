@@ -88,6 +88,14 @@ n+ 100000 ¦ 1,00,000
 n+ 0.05 ¦ 5 hundredths
 n- 7 ¦ 5 mıllıon ¦ \boxed{2\frac{1}{3}}
 n+ 30 ¦ 30^\circ ¦ **30** ¦ $30$ ¦ x = 30 ¦ (30)
+n- 5 ¦ \boxed{5!} ¦ \boxed{5! \text{ ways}} ¦ <answer>5!</answer> ¦ \boxed{5!!}
+n+ 5 ¦ The answer is 5! ¦ **5!** ¦ The answer is 5! Great
+n+ 120 ¦ \boxed{5!}
+nm+ 12 ¦ 12 (a dozen) ¦ \boxed{12 (a dozen)} ¦ The answer is 12 (one dozen).
+nm- 144 ¦ 12 (a dozen) ¦ \boxed{12 (a dozen eggs)}
+nm- 12 ¦ 12 (half a dozen) ¦ 12 (two dozen)
+ecm- B ¦ So A. So B. ¦ So A.⏎So B is correct. ¦ **So (A).** Hence, (B).
+ecm+ B ¦ So B. So B.
 # what stands right before or after a box
 n+ 5 ¦ - \boxed{5} ¦ \boxed{5}. Not 6. ¦ 2 + 1 = 3⏎\boxed{5} ¦ \boxed{5} dozen ¦ $\boxed{5} + 2 = 7$
 n- 5 ¦ $x = -\boxed{5}$ ¦ \boxed{5}\times 10^3 ¦ The answer is not \boxed{5}. ¦ \boxed{5} or 6 ¦ \boxed{5} is wrong.
