@@ -133,7 +133,7 @@ def call(name: str, spec: str, rows=ROWS, texts=TEXTS, ids=IDS, limits=None) -> 
         return next(iter(script.Reward([spec], limits)(rows, texts, ids)[1].values()))
     if name == "reward_preflight":
         given = script.reward_arguments(rows, texts, ids)
-        reply = script.call_once(script.as_reward(function), given, [], limits)
+        reply = script.call_once(function, given, [], limits)
         if "raised" in reply:
             raise script.UserError(reply["raised"])
         return reply["values"]
@@ -179,14 +179,6 @@ def test_an_error_names_the_innermost_file_and_line_of_the_users(tmp_path, ppo, 
     (tmp_path / "raises.py").write_text(f"import helper\n{RAISING[kind]}")
     with pytest.raises(ppo.UserError, match=rf"JSONDecodeError: .* at {tmp_path / 'helper.py'}:5(;|$)"):
         call("ppo_train", f"{tmp_path / 'raises.py'}:f")
-
-
-@pytest.mark.parametrize("parameter", ["queries", "solution_strs"])
-def test_the_form_of_another_framework_is_refused(tmp_path, parameter):
-    (tmp_path / "f.py").write_text(f"def f({parameter}, **kwargs): pass\ndef g(completions, {parameter}): pass\n")
-    with pytest.raises(UserError, match=f"takes {parameter} as in another framework; .*; try a wrapper"):
-        load_rewards(f"{tmp_path}/f.py:f")
-    assert load_rewards(f"{tmp_path}/f.py:g")  # a column
 
 
 def test_the_form_of_verl_is_refused_with_the_command_that_ports_it(tmp_path):

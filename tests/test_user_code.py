@@ -32,12 +32,10 @@ HARM = {  # what of the process: (its state, code that changes it)
     "folder": (os.getcwd, "os.chdir('/')"),
     "environment": (lambda: os.environ.get("OF_A_REWARD"), "os.environ['OF_A_REWARD'] = 'x'"),
     "arguments": (lambda: sys.argv[:], "sys.argv = ['x']"),
-    "stdout": (lambda: (sys.stdout, sys.stdout.closed), "sys.stdout = open(os.devnull, 'w')"),
-    "SIGTERM": (lambda: signal.getsignal(signal.SIGTERM), "signal.signal(signal.SIGTERM, signal.SIG_IGN)"),
+    "stdout": (lambda: sys.stdout, "sys.stdout = open(os.devnull, 'w')"),
     "warnings": (lambda: warnings.filters[:], "warnings.simplefilter('error')"),
     "logging": (lambda: logging.root.manager.disable, "logging.disable(logging.CRITICAL)"),
     "timeout": (socket.getdefaulttimeout, "socket.setdefaulttimeout(0.1)"),
-    "umask": (lambda: [os.umask(0o22), os.umask(0o22)][0], "os.umask(0o777)"),
     "collection": (gc.isenabled, "gc.disable()"),
     "numpy": (np.geterr, "np.seterr(all='raise')"),
     "dtype": (torch.get_default_dtype, "torch.set_default_dtype(torch.float64)"),
@@ -50,7 +48,7 @@ HARM = {  # what of the process: (its state, code that changes it)
     "open": (lambda: builtins.open, "builtins.open = None"),
     "dumps": (lambda: json.dumps, "json.dumps = None"),
 }
-ALONE = ("open", "device", "umask")  # after these the others would fail
+ALONE = ("open", "device")  # after these the others would fail
 IMPORTS = (
     "import builtins, gc, json, logging, os, shutil, signal, socket, sys, time, warnings\n"
     "import numpy as np\nimport torch\n"
@@ -72,8 +70,8 @@ def fresh_state(monkeypatch):
 @pytest.mark.parametrize("where", ["import", "call", "async"])
 @pytest.mark.parametrize("names", [[name for name in HARM if name not in ALONE], *([name] for name in ALONE)])
 def test_what_a_reward_changes_of_the_process_is_its_own(names, where, tmp_path):
-    if where == "async":  # only the main thread may set the handlers of signals; the loop's thread has its own of two
-        names = [name for name in names if name not in ("SIGTERM", "gradients", "device")]
+    if where == "async":  # the loop's thread has its own of these
+        names = [name for name in names if name not in ("gradients", "device")]
     harm = [HARM[name][1] for name in names]
     body, kind = ["pass"] if where == "import" else harm, "async def" if where == "async" else "def"
     lines = [IMPORTS, *(harm if where == "import" else []), f"{kind} f(completion):", *(f"    {x}" for x in body)]
@@ -168,11 +166,6 @@ def test_spawned_processes_find_the_functions_of_a_reward_file(tmp_path):
     assert done.stdout == "[1.0, 2.0]\n", done.stderr
 
 
-def test_a_closed_stdout_is_opened_again(tmp_path):
-    done = called_by_a_script(tmp_path, "import sys\ndef f(completion):\n    sys.stdout.close()\n    return 1.0\n")
-    assert done.stdout == "[1.0, 1.0]\n", done.stderr
-
-
 STUBBORN = """
 import sys, time
 from parts.foundation import processes
@@ -234,7 +227,7 @@ def test_a_reward_that_changes_its_columns_spoils_no_other_completion(tmp_path):
 
 
 HARMS = "\n".join(HARM[name][1] for name in HARM if name not in ALONE)
-CALLED = "    os.chdir('/')\n    os.umask(0o777)\n    return [float(len(text)) for text in completions]\n"
+CALLED = "    os.chdir('/')\n    return [float(len(text)) for text in completions]\n"
 NASTY = f"{IMPORTS}{HARMS}\n\ndef f(prompts, completions, **kwargs):\n{CALLED}"
 
 

@@ -1,7 +1,6 @@
 """The forms that a reward function may have, and loading rewards from files."""
 
 import contextlib
-import functools
 import importlib
 import importlib.util
 import inspect
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_REWARDS, in_bundle
 from parts.foundation.messages import UserError, need, suggest
-from parts.rewards.user_code import REWARD_STATE, TRL_EXTRAS, prints_aside, text_of_answers, user_place
+from parts.rewards.user_code import REWARD_STATE, prints_aside, user_place
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -44,45 +43,6 @@ def is_per_sample(function) -> bool:
     got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
     need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
     return bool(one)
-
-
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
 
 
 def is_installed(name: str, folder: Path) -> bool:
@@ -271,7 +231,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -280,10 +240,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:
