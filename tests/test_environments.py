@@ -514,26 +514,6 @@ def test_what_the_models_code_raises_in_a_tool_does_not_stop_the_run(line, file)
     assert (conversation.calls, conversation.failures, conversation.ended_by) == (1, 1, "answer")
 
 
-PRINTS = """
-print("import")
-class E:
-    def __init__(self):
-        print("made")
-    def reset(self, **row):
-        print("reset")
-    def get_reward(self):
-        print("reward")
-        return 1.0
-"""
-
-
-def test_prints_of_an_environment_are_no_results(file, capsys):
-    (talk,) = Play(f"{file(PRINTS)}:E", turns=1)([row()], [["3"]])
-    said = capsys.readouterr()
-    assert talk.score == 1 and not said.out
-    assert said.err.split() == ["import", *["made"] * 3, "reset", "reward"]
-
-
 def test_a_reward_of_none_leaves_nothing_to_its_turns(file):
     """Their sum would otherwise be taken from the last answer."""
     paid = "        self.turn_reward = 1.0\n        return None if text == 'b' else 'Go on.'\n"

@@ -257,14 +257,6 @@ def test_a_task_is_no_answer():
     assert not wrong
 
 
-@pytest.mark.long
-def test_trls_reward_pays_for_a_copied_task_as_the_page_says():
-    from trl.rewards import accuracy_reward
-
-    copies = [[{"role": "assistant", "content": rf"\boxed{{{task}}}"}] for task in ("34+71", "2x+3x")]
-    assert accuracy_reward(copies, ["$105$", "$5x$"]) == [1.0, 1.0]
-
-
 def random_expression(rng, depth: int):
     """An expression in x, y and n with fractions, roots, π, powers, quotients and functions."""
     import sympy

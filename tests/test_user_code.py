@@ -13,15 +13,13 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, run_script
+from conftest import ROOT
 
 from parts.foundation.messages import UserError
-from parts.rewards.reward_forms import make_way
 from parts.rewards.rewards import Reward
 from parts.rewards.user_code import REWARD_STATE
 
@@ -152,17 +150,12 @@ if __name__ == "__main__":
 """
 
 
-def called_by_a_script(folder, source: str) -> subprocess.CompletedProcess:
-    """A script that calls the reward `f` of a file with this source on the texts a and bc."""
-    (folder / "run.py").write_text(CALL)
-    (folder / "own.py").write_text(source)
-    paths, command = os.environ | {"PYTHONPATH": str(ROOT / "src")}, [sys.executable, "run.py", "own.py:f"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=paths, timeout=200)
-
-
 @pytest.mark.long
 def test_spawned_processes_find_the_functions_of_a_reward_file(tmp_path):
-    done = called_by_a_script(tmp_path, SPAWNS)
+    (tmp_path / "run.py").write_text(CALL)
+    (tmp_path / "own.py").write_text(SPAWNS)
+    paths, command = os.environ | {"PYTHONPATH": str(ROOT / "src")}, [sys.executable, "run.py", "own.py:f"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=paths, timeout=200)
     assert done.stdout == "[1.0, 2.0]\n", done.stderr
 
 
@@ -224,28 +217,3 @@ def test_a_reward_that_changes_its_columns_spoils_no_other_completion(tmp_path):
         _, parts = reward([row] * 3, ["x"] * 3, [[1]] * 3)
         assert parts == {"f": [4.0] * 3, "g": [2.0] * 3}
     assert row["columns"] == {"answer": ["b"], "tests": {"x": [1]}} and len(row["prompt"]) == 1
-
-
-HARMS = "\n".join(HARM[name][1] for name in HARM if name not in ALONE)
-CALLED = "    os.chdir('/')\n    return [float(len(text)) for text in completions]\n"
-NASTY = f"{IMPORTS}{HARMS}\n\ndef f(prompts, completions, **kwargs):\n{CALLED}"
-
-
-@pytest.mark.long
-def test_a_run_with_a_reward_that_changes_everything_ends_as_usual(tmp_path):
-    (tmp_path / "nasty.py").write_text(NASTY)
-    flags = ("--model", TINY_LM, "--data", EVAL_DATA, "--reward", "nasty.py:f", "--output_dir", "out")
-    sizes = ("--steps", 2, "--batch_size", 4, "--group_size", 2, "--algorithm", "grpo", "--max_new_tokens", 4)
-    done = run_script("ppo_train", *flags, *sizes, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert all((tmp_path / "out" / name).is_file() for name in ("final/model.safetensors", "summary.json"))
-
-
-def test_a_loaded_library_stays_though_a_file_beside_the_reward_has_its_name(tmp_path, monkeypatch):
-    (tmp_path / "plots.py").write_text("")
-    for place in ("site-packages", "dist-packages"):
-        library = ModuleType("plots")
-        library.__file__ = f"/usr/lib/{place}/plots.py"
-        monkeypatch.setitem(sys.modules, "plots", library)
-        make_way(tmp_path)
-        assert sys.modules["plots"] is library

@@ -40,16 +40,6 @@ def _are_tags(value) -> bool:
     return bool(names) and len({*value}) == len(value) and all(re.fullmatch(r"[^\s<>/]+", tag) for tag in value)
 
 
-_SETTINGS = ("timeout_s", "total_timeout_s", "memory_mb", "output_mb", "strict", "sandbox")  # run_code's, in sandbox.py
-
-
-def _are_settings(value) -> bool:
-    """Whether a value is None or a dict of settings for run_code, in which None means the default."""
-    known = value is None or (isinstance(value, dict) and value.keys() <= {*_SETTINGS})
-    numbers = ((value or {}).get(name) for name in _SETTINGS[:4]) if known else ()
-    return known and all(number is None or _number_between(0, above=True)(number) for number in numbers)
-
-
 _POSITIVE = "a number above 0", _number_between(0, above=True)
 _COUNT = "a whole number from 1", _number_between(1, whole=True)
 _FLAG = "True or False", lambda value: isinstance(value, bool)
@@ -65,9 +55,7 @@ _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
     "rel_tol": ("a number from 0 to below 1", _number_between(0, 1, below=True)),
     "abs_tol": ("a number from 0", _number_between(0)),
     "mode": ("all or fraction", lambda value: value in ("all", "fraction")),
-    "settings": (f"None, or a dict of settings of run_code: {', '.join(_SETTINGS)}", _are_settings),
     "tags": ("a list of different names without < and >", _are_tags),
-    "code_block_format.language": ("a word", lambda value: isinstance(value, str) and not re.search(r"[\s`]", value)),
     "cache": ("a number from 0 to max_length", _number_between(0)),
     "exceeded": ("None or a number", lambda value: value is None or _number_between()(value)),
     "max_penalty": ("a number of 0 or below", _number_between(high=0)),
