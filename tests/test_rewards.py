@@ -213,14 +213,6 @@ SCORES = {  # {function: [(text, columns and options, score)]}
         ("", {"completion_ids": [], **opts(unit="tokens")}, 0),
     ],
     "no_repetition": [("好" * 113, opts(threshold=1.0), 1 / 102)],
-    "language_consistency": [
-        ("Hello, Welt 12", {"language": "de"}, 1),
-        ("привет ok", {"language": "ru"}, 6 / 8),
-        *(("日本のカ", {"language": language}, paid) for language, paid in (("ja", 1), ("zh", 0.5))),
-        *((text, {"language": "en"}, paid) for text, paid in (("2 + 2 = 4", 1), ("", 0))),
-        ("hi", {"language": "xx"}, None),
-        ("hi 好", {"prompt": "你好吗", "language": None}, 1 / 3),
-    ],
     "squad_exact_match": [
         ("b c", {"answer": None, "answers": {"text": ["x", "B, C"], "answer_start": [0, 9]}}, 1),
         *((text, {"answer": None, "answers": NO_TEXT}, paid) for text, paid in (("", 1), ("no", 0))),
@@ -354,7 +346,7 @@ def defaults_of(function) -> dict:
 
 RANGES = {name: documented_range(f, defaults_of(f)) for name, f in FUNCTIONS.items()}
 BINARY = {name for name, f in FUNCTIONS.items() if "{0, 1}" in f.__doc__}
-COLUMNS = {"answer": "42", "schema": SCHEMA, "language": "en", "completion_ids": [1, 2, 3]}
+COLUMNS = {"answer": "42", "schema": SCHEMA, "completion_ids": [1, 2, 3]}
 
 PIECES = "<think> </think> <answer> </answer> <reasoning> </reasoning> ``` { [ } #### 42 1e999 9^{9^{9^9}} (B)".split()
 PIECES += ["[1]", "\n", "```python\n", "\\boxed{", "The answer is ", "\ud800", "\0", "٣", "−", "é", "therefore ", "$"]
@@ -377,9 +369,7 @@ def call(function, texts, chat=False, columns=COLUMNS):
 GOLDS = st.one_of(st.none(), TEXT, st.integers(), st.floats(), st.booleans(), st.lists(TEXT, max_size=2), st.just({}))
 
 
-@pytest.mark.parametrize(
-    "name", sorted(n for n, f in FUNCTIONS.items() if f.columns.keys() & {"answer", "schema", "language"})
-)
+@pytest.mark.parametrize("name", sorted(n for n, f in FUNCTIONS.items() if f.columns.keys() & {"answer", "schema"}))
 @given(gold=GOLDS, text=TEXT)
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_arbitrary_columns(name, gold, text):
@@ -520,8 +510,6 @@ def test_documented_range_holds_for_all_texts_and_options(name, texts, ids, data
 def test_values_that_make_no_sense_elsewhere():
     with pytest.raises(ValueError, match="expected finite numbers"):
         lib.combine([lib.exact_match], [math.nan])
-    with pytest.raises(ValueError, match="language_consistency: got language='xx'; expected a language code"):
-        lib.language_consistency.configure(language="xx")
     with pytest.raises(ValueError, match=r"json_schema: got schema='\{'; expected a JSON Schema"):
         lib.json_schema.configure(schema="{")
     with pytest.raises(ValueError, match=r"got cache=4096 with max_length=100; .*try setting cache too"):
@@ -570,10 +558,6 @@ def test_options_in_a_call_and_columns_of_the_same_name():
     assert lib.numeric_correctness(None, ["11"], ["10"], rel_tol=0.1) == [1.0]
     assert lib.numeric_correctness(None, ["11"], ["10"], rel_tol=[0.1]) == [0.0]  # a list is a column of the data
     assert lib.no_syntax_error(None, ["x = 1"], tags=[["a"]], mode=["b"]) == [1.0]
-    assert lib.language_consistency(["?"], ["hi"], ["ru"]) == [0.0]  # by position, as the signature shows it
-    russian = lib.language_consistency.configure(language="ru")
-    assert russian(None, ["привет", "ok"]) == [1.0, 0.0]
-    assert "language" not in inspect.signature(russian).parameters
     assert lib.json_schema.configure(schema=SCHEMA)(None, ['{"n": 1}']) == [1.0]
 
 

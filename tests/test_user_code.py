@@ -122,16 +122,6 @@ def test_the_file_beside_a_reward_comes_before_the_bundles_own(tmp_path, monkeyp
     sys.modules.pop("sandbox", None)
 
 
-def test_a_file_beside_a_reward_does_not_stand_for_a_library_of_the_trainer(tmp_path):
-    (tmp_path / "wave.py").write_text("NAME = 'mine'\n")  # of the standard library, not loaded before
-    sys.modules.pop("wave", None)
-    reward = loaded(tmp_path, "import wave\ndef f(completion):\n    return float(wave.NAME == 'mine')\n")
-    assert reward(*GIVEN)[0] == [1.0, 1.0]
-    import wave
-
-    assert hasattr(wave, "open")
-
-
 SPAWNS = """
 import multiprocessing
 

@@ -26,6 +26,7 @@ REMOVED = {  # names that the reward library had: what to use
     "token_repetition": 'repetition_penalty.configure(unit="tokens")',
     "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
     "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
     "AdaptiveReward": "--stages of grpo_train.py",
 }
 
@@ -59,14 +60,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -103,7 +96,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -118,7 +111,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))

@@ -60,10 +60,6 @@ _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
     "exceeded": ("None or a number", lambda value: value is None or _number_between()(value)),
     "max_penalty": ("a number of 0 or below", _number_between(high=0)),
     "threshold": ("a number above 0, up to 1", _number_between(0, 1, above=True)),
-    "language_consistency.language": (
-        "a language code such as en or zh, one of those in _SCRIPTS",
-        lambda value: value is None or any(value in codes.split() for codes in _SCRIPTS.values()),
-    ),
     "json_schema.schema": ("a JSON Schema, as a dict or as text", lambda value: _is_schema(value)),
 }
 _TOGETHER = (  # options of one function that limit each other: (lower, upper, how they are compared)
@@ -105,23 +101,6 @@ def _is_schema(schema) -> bool:
     except Exception as error:  # whatever a library makes of any schema
         return isinstance(error, ImportError)
     return True
-
-
-_SCRIPTS = {
-    "LATIN": "en de fr es it pt nl sv da no fi pl cs hu ro tr vi id",
-    "CYRILLIC": "ru uk bg sr",
-    "HANGUL": "ko",
-    "CJK": "zh ja",
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-    "ARABIC": "ar fa ur",
-    "GREEK": "el",
-    "HEBREW": "he",
-    "DEVANAGARI": "hi mr ne",
-    "BENGALI": "bn",
-    "TAMIL": "ta",
-    "THAI": "th",
-}
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:

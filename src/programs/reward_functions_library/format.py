@@ -3,12 +3,10 @@
 import json
 import math
 import re
-import unicodedata
 import warnings
-from collections import Counter
 
 from parts.data.nested_rows import VISIBLE
-from programs.reward_functions_library.contract import _SCRIPTS, _validator, completion_text, reward
+from programs.reward_functions_library.contract import _validator, reward
 from programs.reward_functions_library.correctness import math_equivalence
 from programs.reward_functions_library.text_parts import (
     _distinct,
@@ -98,25 +96,6 @@ def no_repetition(text, *, ngram_size=3, threshold=0.7):
     words = text.lower().split()
     units, size = (words, ngram_size) if len(text) <= 20 * len(words) else (text.lower(), 4 * ngram_size)
     return min(1.0, _distinct(units, size) / threshold) if words else 0.0
-
-
-def _scripts(text: str) -> Counter:
-    """{script: number of letters}; scripts that are not in the table count as OTHER."""
-    names = {c: unicodedata.name(c, "") for c in {*text} if c.isalpha()}
-    scripts = {c: next((s for s in _SCRIPTS if s in name), "OTHER") for c, name in names.items()}
-    return Counter(scripts[c] for c in text if c in scripts)
-
-
-@reward
-def language_consistency(text, prompt, language=None):
-    """Share of letters in the script of `language` ("en", "zh", …), else in the prompt's main script: [0, 1], w 0.1.
-    Scripts tell Chinese from English, not German from English; text without letters scores 1, empty text 0.
-    >>> language_consistency(["Hallo?"] * 2, ["gut", "gut 好好好"])
-    [1.0, 0.5]"""
-    counts, main = _scripts(text), (_scripts(completion_text(prompt, ())) or _scripts(text)).most_common(1)
-    wanted = [s for s, codes in _SCRIPTS.items() if language in codes.split()] if language else [s for s, _ in main]
-    share = sum(counts[s] for s in wanted) / counts.total() if counts else float(bool(text.strip()))
-    return None if language and not wanted else share
 
 
 # ---- length, in words, or unit="characters" or "tokens"
