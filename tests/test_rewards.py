@@ -15,7 +15,6 @@ import threading
 import time
 import warnings
 from fractions import Fraction
-from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT, TINY_LM, load_module, script_env
@@ -72,15 +71,6 @@ MORE_ANSWERS = [  # (functions, golds that are tried in turn, completions that e
     ("n", [[["5"], ["6"]]], ["5"], []),
     ("n", 5, ["5千克", "5 miles", "5 fifth graders", "5 most days", "5 minimum"], ["3 4/2", "5亿" * 40]),
     ("n", -5, [f"{sign}5" for sign in "−–—﹣－"], []),
-    *[
-        ("n", number * size, [f"{number} {word}"], [f"{number}"])
-        for number, word, size in (
-            *((2.5, "million", 10**6), (5, "lakh", 10**5), (3, "dozen eggs", 12), (5, "万", 10**4)),
-            *((5, "Millionen", 10**6), (5, "miljoner", 10**6), (5, "milliards", 10**9), (5, "millones", 10**6)),
-            *((5, "mil", 1000), (5, "bn", 10**9), (5, "mln", 10**6), (5, "тысяч", 1000), (5, "миллионов", 10**6)),
-            *((5, "千", 1000), (5, "천", 1000), (5, "लाख", 10**5), (5, "juta", 10**6), (5, "milhões", 10**6)),
-        )
-    ],
     ("n", 35000 * 10**12, [], ["3亿5000万"]),
     ("nmg", STEPS_12, ["The answer is 12."], []),
     ("g", "6 and 6\n#### 12", ["6 + 6 = 12\n#### 12"], []),
@@ -788,26 +778,6 @@ def test_reward_model(classifier):
     short = scorer.configure(max_length=8)(None, ["a" * 40 + "the end.", "b" * 40 + "the end.", "a" * 40 + "the dot!"])
     if not tokenizer.chat_template:  # one token a character: what is left is the end
         assert short[0] == pytest.approx(short[1], abs=1e-5) and short[0] != pytest.approx(short[2], abs=1e-3)
-
-
-GPU_PLACES = [(True, "3", "auto", "cuda:3"), (True, "", "auto", "auto")]
-GPU_PLACES += [(False, "3", "auto", "auto"), (True, "3", "cpu", "cpu")]
-
-
-@pytest.mark.parametrize(("gpu", "rank", "device", "place"), GPU_PLACES)
-def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, monkeypatch):
-    """auto would use other processes' GPUs."""
-    import torch
-    import transformers
-
-    loads = Mock(side_effect=KeyError)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: None)
-    monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", loads)
-    monkeypatch.setenv("LOCAL_RANK", rank)
-    with pytest.raises(KeyError):
-        lib.reward_model.configure(model="m", device=device)(["q"], ["a"])
-    assert loads.call_args.kwargs["device_map"] == place
 
 
 def test_what_is_no_reward_model():
