@@ -246,24 +246,6 @@ def test_any_of_several_golds_pays():
         assert score("numeric_correctness", text, answer=gold) == expected, (text, gold)
 
 
-def test_kimi_length_by_hand():
-    """Kimi k1.5, section 2.3.3: λ = 0.5 − (len − min) / (max − min); wrong: min(0, λ); 0 where all have one length."""
-    right, wrong = r"\boxed{2}", r"\boxed{3}"
-    texts = [right, right, wrong, wrong, right, right, right]
-    prompts = ["a", "a", "a", "a", "b", "b", "c"]
-    ids = [[0] * n for n in (10, 20, 10, 30, 5, 5, 7)]
-    by_tokens = lib.kimi_length.configure(unit="tokens")
-    scores = by_tokens(prompts, texts, answer=["2"] * 7, completion_ids=ids)
-    assert scores == [0.5, 0.0, 0.0, -0.5, 0.0, 0.0, 0.0]
-    assert by_tokens(prompts[::-1], texts[::-1], answer=["2"] * 7, completion_ids=ids[::-1]) == scores[::-1]
-    chat = [[{"role": "user", "content": prompt}] for prompt in prompts]
-    assert by_tokens(chat, texts, answer=["2"] * 7, completion_ids=ids) == scores
-    assert by_tokens(None, texts[:2], answer=["2", None], completion_ids=ids[:2]) == [0.5, None]
-    assert lib.kimi_length(["q"] * 2, [right, " " + right], answer=["2"] * 2) == [0.0, 0.0]  # stripped: one length
-    assert lib.kimi_length.needs_group and by_tokens.needs_group and not lib.exact_match.needs_group
-    assert lib.combine([lib.exact_match, by_tokens]).needs_group and pickle.loads(pickle.dumps(by_tokens)).needs_group
-
-
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 4), st.floats(-5, 0))
 @settings(max_examples=40, deadline=None)
 def test_penalties_equal_trl(ids, size, most):
@@ -414,7 +396,7 @@ def test_none_and_empty_batch(name):
     columns = COLUMNS | {"tests": ["assert f() == 1"]}
     assert call(function, [None], columns=columns) == call(function, [""], columns=columns)
     (value,) = call(function, [None], columns=columns)
-    if name not in {"max_length_penalty", "soft_overlong_punishment", "repetition_penalty", "kimi_length"}:
+    if name not in {"max_length_penalty", "soft_overlong_punishment", "repetition_penalty"}:
         assert value == RANGES[name][0]  # an empty text earns the least
 
 
@@ -494,7 +476,7 @@ def test_documented_range_holds_for_all_texts_and_options(name, texts, ids, data
     assert call(variant, texts, chat=True, columns=columns) == scores
     order = data.draw(st.permutations(range(len(texts))))
     assert call(variant, [texts[i] for i in order], columns=columns) == [scores[i] for i in order]
-    assert function.needs_group or [call(variant, [text], columns=columns)[0] for text in texts] == scores
+    assert [call(variant, [text], columns=columns)[0] for text in texts] == scores
 
 
 def test_values_that_make_no_sense_elsewhere():
@@ -811,6 +793,9 @@ def test_combine_by_hand():
         with pytest.raises(ValueError, match="a weight each"):
             lib.combine(*wrong)
     assert lib.combine(parts, name="mine").__name__ == "mine"
+    compares = constant(1.0)
+    compares.needs_group = True  # it compares the completions of a prompt
+    assert lib.combine([lib.exact_match, compares]).needs_group and not lib.combine([lib.exact_match]).needs_group
     both = lib.combine([lib.exact_match, lib.ideal_length])
     assert list(inspect.signature(both).parameters) == ["prompts", "completions", "answer", "completion_ids", "kwargs"]
     assert both([], [], answer=[]) == []

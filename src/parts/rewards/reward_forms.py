@@ -27,6 +27,7 @@ REMOVED = {  # names that the reward library had: what to use
     "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
     "min_length": "ideal_length",
     "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
     "AdaptiveReward": "--stages of grpo_train.py",
 }
 

@@ -136,7 +136,6 @@ def _evaluate(function, options: dict, prompts, completions, positional, given) 
             row[column] = value.tolist() if hasattr(value, "tolist") else value  # numpy, from data frames
     with ThreadPoolExecutor(function.threads) as pool:  # starts no thread before its first job
         scores = (pool.map if function.threads > 1 else map)(lambda row: function.core(**row), rows)
-        scores = function.across(list(scores), prompts) if function.across else scores
         return [None if score is None else float(score) for score in scores]
 
 
@@ -155,22 +154,20 @@ class Configured:
             raise TypeError(f"{function.__name__}: got {unknown}; expected {[*function.options, *function.columns]}")
         _check_options(function, options)
         self.function, self.options, self.__name__ = function, options, name or function.__name__
-        self.needs_group = function.needs_group
         self.__signature__ = _signature({c: r for c, r in function.columns.items() if c not in options})
 
     def __call__(self, prompts, completions, *positional, **given) -> list[float | None]:
         return _evaluate(self.function, self.options, prompts, completions, positional, given)
 
 
-def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
+def reward(core=None, *, one_of=(), threads=1, grades=False):
     """Turn `core(text, column, ..., *, option=...) -> float | None` into a reward function over a batch.
 
     Columns without a default are required, and one of `one_of`; the column `prompt` is the row's prompt. `grades`: the
-    core uses math_grader.py. `across(values, prompts)` turns the core's values into scores that depend on the other
-    completions of a prompt; such a function has `needs_group` set, and a call must contain whole groups.
+    core uses math_grader.py.
     """
     if core is None:
-        return functools.partial(reward, one_of=one_of, threads=threads, grades=grades, across=across)
+        return functools.partial(reward, one_of=one_of, threads=threads, grades=grades)
 
     @functools.wraps(core)
     def function(prompts, completions, *positional, **given):
@@ -178,7 +175,7 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
 
     parameters = list(inspect.signature(core).parameters.values())[1:]
     function.core, function.one_of, function.threads = core, one_of, threads
-    function.grades, function.across, function.needs_group = grades, across, across is not None
+    function.grades = grades
     function.columns = {p.name: p.default is p.empty for p in parameters if p.kind is not p.KEYWORD_ONLY}
     function.options = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     function.__signature__, function.configure = _signature(function.columns), functools.partial(Configured, function)

@@ -154,32 +154,3 @@ def cosine_scaled(
     end, start = correct if score else wrong[::-1]
     share = (1 + math.cos(math.pi * min(1.0, length / max_length))) / 2
     return start * share + end * (1 - share)
-
-
-def _kimi_scores(graded: list, prompts) -> list[float | None]:
-    """Length rewards of (score, length) pairs; rows with one prompt form a group; without prompts, all rows do."""
-    prompts = [None] * len(graded) if prompts is None else prompts
-    keys = [json.dumps(prompt, sort_keys=True, default=repr) for prompt in prompts]
-    lengths, scores = {}, []
-    for key, (_, length) in zip(keys, graded, strict=True):
-        lengths.setdefault(key, []).append(length)
-    for key, (score, length) in zip(keys, graded, strict=True):
-        low, high = min(lengths[key]), max(lengths[key])
-        shaped = 0.5 - (length - low) / (high - low) if high > low else 0.0
-        scores.append(None if score is None else shaped if score else min(0.0, shaped))
-    return scores
-
-
-@reward(grades=True, across=_kimi_scores)
-def kimi_length(text, answer, completion_ids=None, *, unit="characters"):
-    r"""λ = 0.5 − (length − min) / (max − min) over the completions of a prompt; wrong: min(0, λ): [−0.5, 0.5], w 0.2.
-
-    The length reward of Kimi k1.5 (arXiv 2501.12599, section 2.3.3; open-r1's `len_reward`): among the samples of a
-    prompt short right ones gain, long ones lose, short wrong ones gain nothing; 0 where all have one length. Right is
-    what math_equivalence says. Beside a correctness reward; the paper starts without it, and switches it on later. It
-    needs the whole group in one call: a process or worker that scores completions one by one gets 0 for each.
-
-    >>> kimi_length(None, [r"\boxed{2}", r"so \boxed{2}", r"thus, \boxed{2}", r"\boxed{3}"], ["2"] * 4)
-    [0.5, 0.0, -0.5, 0.0]
-    """
-    return math_equivalence.core(text, answer), _length(text, completion_ids, unit)

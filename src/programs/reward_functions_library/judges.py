@@ -52,7 +52,6 @@ class LLMJudge(_Model):
     concurrency: int = 8
     cache: str | None = None
     name: str = "llm_judge"
-    needs_group = False  # no setting: each completion is judged by itself
 
     async def __call__(self, prompts, completions, answer=None, **kwargs) -> list[float | None]:
         columns = [[None] * len(completions) if column is None else column for column in (prompts, answer)]
