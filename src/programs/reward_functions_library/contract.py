@@ -5,14 +5,11 @@ import inspect
 import json
 import math
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from parts.data.stated_answers import without_end_tokens
 from parts.foundation.bundle import sibling
 from parts.rewards.schema_examples import checker_of
-
-_LOCK = threading.RLock()
 
 
 def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
