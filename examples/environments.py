@@ -262,21 +262,5 @@ class Search(Submission):
         hits = [PASSAGES[i] for i, score in zip(found[0], scores[0], strict=True) if score > 0]
         return "\n".join(hits) or "No passage has these words."
 
-    def submit(self, answer: str) -> str:
-        """Give the final answer; the first one counts.
-
-        Args:
-            answer: The answer, as few words as possible.
-
-        Returns:
-            That it was received.
-        """
-        if self.submitted is None:
-            self.submitted = str(answer)
-        return "Submitted."
-
-    def get_reward(self) -> float:
-        return float(self.submitted is not None and same_answer(self.submitted, self.answer))
-
 
 MIXED = {"calculator": Calculator, "python": PythonInterpreter, "search": Search}  # by the column `environment`

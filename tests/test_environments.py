@@ -149,15 +149,7 @@ REFUSED = {
     "no reset": ("class E:\n    pass\n", "without reset"),
     "no hints": (RESET + "    def f(self, x):\n" + WORDS, "type hint"),
     "no docstring": (RESET + "    def f(self, x: int): pass\n", "no docstring"),
-    "argument without words": (
-        RESET + '    def f(self, x: int):\n        """F."""\n',
-        "no description for the argument",
-    ),
     "unknown hint": (RESET + "    def f(self, x: object):\n" + WORDS, "no schema"),
-    "type among the words": (
-        RESET + "    def f(self, x: int):\n" + WORDS.replace("x:", "x (int):"),
-        r"`name: text` \(no type\) for each argument",
-    ),
     "gymnasium's step": (RESET + "    def step(self, action):\n        return 1\n", "type hints .*try GameEnvironment"),
     "any arguments": (RESET + "    def f(self, **x: int):\n" + WORDS, "by name"),
     "generator": (RESET + '    def f(self):\n        """F."""\n        yield 1\n', "is a generator"),
@@ -475,10 +467,7 @@ FAULTS = {
     "reply of a number": ("        pass", "        return 3", "", "reply returned a int; expected a string or None"),
     "reset of a list": ("        return [1]", "", "", "reset returned a list; expected a string or None"),
     "reward is text": ("        pass", "", "        return '1'", "got get_reward '1'; expected a finite number"),
-    "reward is nan": ("        pass", "", "        return float('nan')", "got get_reward nan"),
     "reward exits": ("        pass", "", "        raise SystemExit(0)", "get_reward raised SystemExit: 0 at"),
-    "reward of two": ("        pass", "", "        import numpy; return numpy.ones(2)", r"got get_reward array\("),
-    "reward too large": ("        pass", "", "        return 10**400", "got get_reward 10000"),
     "turn reward": ("        self.turn_reward = 'x'", "", "", "got turn_reward 'x'"),
     "slow reply": ("        pass", "        while True: pass", "", r"reply gave no answer in 0\.3 s"),
 }
@@ -512,26 +501,6 @@ def test_what_the_models_code_raises_in_a_tool_does_not_stop_the_run(line, file)
     text += f"        pass\n    def look(self) -> str:\n        'Look.'\n        {line}\n"
     (conversation,) = Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
     assert (conversation.calls, conversation.failures, conversation.ended_by) == (1, 1, "answer")
-
-
-PRINTS = """
-print("import")
-class E:
-    def __init__(self):
-        print("made")
-    def reset(self, **row):
-        print("reset")
-    def get_reward(self):
-        print("reward")
-        return 1.0
-"""
-
-
-def test_prints_of_an_environment_are_no_results(file, capsys):
-    (talk,) = Play(f"{file(PRINTS)}:E", turns=1)([row()], [["3"]])
-    said = capsys.readouterr()
-    assert talk.score == 1 and not said.out
-    assert said.err.split() == ["import", *["made"] * 3, "reset", "reward"]
 
 
 def test_a_reward_of_none_leaves_nothing_to_its_turns(file):

@@ -9,7 +9,7 @@ from chat_tokenizers import call, chat_tokenizer
 from conftest import EVAL_DATA, ROOT, read_lines, save_random_model
 
 from parts.environments.conversations import play_metrics
-from parts.environments.play_setup import load_with_reward, make_play_setup
+from parts.environments.play_setup import load_scored, make_play_setup
 from parts.evaluating.paired_tests import Values, compare_values, summarize
 from parts.sampling.sampling import HFEngine
 from programs.evaluation.local_model import LocalModel, PrefixEngine
@@ -52,7 +52,7 @@ def test_same_conversations_and_rewards_as_in_training(second):
     played = {"environment": f"{EXAMPLES}:SecondAttempt", "reward": [f"{folder}/own.py:said*0.5"], "max_turns": 2}
     config = TrainConfig(algorithm="rloo", kl_coef=0.0, max_new_tokens=24, precision="fp32", **played)
     models = load_models(config, torch.device("cpu"))
-    environments, reward = load_with_reward(config, models.tokenizer)
+    environments, reward = load_scored(config)
     setup = make_play_setup(config, models.tokenizer, models.eos_ids, environments)
     rows = read_lines(EVAL_DATA)[:ROWS]
     rows = [{"prompt": row["prompt"], "columns": {"answer": row["answer"]}} for row in rows]

@@ -135,7 +135,7 @@ def test_a_bare_name_is_the_librarys_whatever_files_are_called(tmp_path, monkeyp
     ((function, weight),) = load_rewards("json_schema*0.5")
     assert weight == 0.5 and function(None, ["{}", "1"], ["true", "false"]) == [1.0, 0.0]
     named = [(f.__name__, w) for f, w in load_rewards("MATH_REASONING_REWARDS*2")]
-    assert named == [("math_equivalence", 2.0), ("incremental_format", 0.2), ("reasoning_quality", 0.1)]
+    assert named == [("math_equivalence", 2.0), ("incremental_format", 0.2), ("no_repetition", 0.1)]
 
 
 def test_a_port_takes_a_bare_name(tmp_path):

@@ -211,16 +211,12 @@ def test_gsm8k(split):
 
 
 TASKS = [  # (gold, prompt, answers that pay, answers that do not)
-    ("105", "34+71=", ["105"], ["34+71", "71+34"]),
     ("24", "Half of 48?", ["48/2"], []),
     ("5050", "", [], [r"\sum_{k=1}^{100} k"]),
     ("1/3", "", [], [r"\int_0^1 x^2 dx"]),
-    ("1/3", "Which is less, 1/3 or 1/2?", ["1/3"], []),
     ("5x", "Simplify $2x + 3x$.", ["5x"], ["2x+3x", "3x+2x", "(2x + 3x)", "y = 2x+3x"]),
     ("(x+8)^2", "Expand $(x + 8)^{2}$.", ["x^2+16x+64"], []),
     ("(x+8)^2", "Factor $x^{2} + 16x + 64$.", [], ["x^2+16x+64"]),
-    (r"5\sqrt{2}", r"Simplify $\sqrt{50}$.", [], [r"\sqrt{50}"]),
-    ("3", r"Find $\log_{2} 8$.", [], [r"\log_2 8"]),
     (r"\frac{\sqrt2}{2}", r"Rationalize $\frac{1}{\sqrt{2}}$.", [], [r"\frac{1}{\sqrt{2}}"]),
     ("5-3x", "What of y=5-3x is the right side?", ["-3x+5"], []),  # the gold's terms
     (r"\frac12", "Which is greater, 1/2 or 1/3?", ["1/2"], []),  # the gold, written otherwise
@@ -232,12 +228,10 @@ TASKS = [  # (gold, prompt, answers that pay, answers that do not)
     ("x = 3", "Solve 2x=6.", [], ["2x = 6"]),
     ("x = 3", "Is x = 3?", ["x = 3"], []),
     ("x < 1", "Solve $-x > -1$ for x.", [], ["-x > -1"]),
-    ("x < 1", "", ["-x > -1"], []),
     (r"\pi/6", r"Convert $30^\circ$ to radians.", [], ["30°"]),
     (r"\pi/6", "Find the angle of which the sine is 1/2.", ["30°"], []),
     ("50%", "Write 0.5 as a percentage.", [], ["0.5"]),
     ("50%", "Of 10.50 dollars she spends half. What share is left?", ["0.5"], []),
-    ("50", "Is it 50% or 60%?", ["50%"], []),
     ("2:3", "Simplify the ratio 4:6.", [], ["4:6"]),
     ("90 minutes", "Convert 1 h 30 min to minutes.", [], ["1 h 30 min"]),
     ("90 minutes", "It left at 7:00 and arrived at 8:30. How long did it take?", ["1 h 30 min"], []),
@@ -255,14 +249,6 @@ def test_a_task_is_no_answer():
             scores = library().math_equivalence(prompts, [f"<answer>{answer}</answer>"] * 2, [gold] * 2)
             wrong += [(gold, prompt, answer, scores)] * (scores != [expected] * 2)
     assert not wrong
-
-
-@pytest.mark.long
-def test_trls_reward_pays_for_a_copied_task_as_the_page_says():
-    from trl.rewards import accuracy_reward
-
-    copies = [[{"role": "assistant", "content": rf"\boxed{{{task}}}"}] for task in ("34+71", "2x+3x")]
-    assert accuracy_reward(copies, ["$105$", "$5x$"]) == [1.0, 1.0]
 
 
 def random_expression(rng, depth: int):

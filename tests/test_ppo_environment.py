@@ -11,7 +11,7 @@ import torch
 from chat_tokenizers import call, chat_tokenizer, end_ids
 from conftest import FEW, SECOND_ATTEMPT, save_random_model
 
-from parts.environments.play_setup import load_with_reward, make_play_setup
+from parts.environments.play_setup import load_scored, make_play_setup
 from parts.learning.advantages import ADVANTAGES, advantages_by_turn, advantages_of
 from parts.networks.batches import collate
 from programs.ppo_train.models import load_models
@@ -211,7 +211,7 @@ class Playing:
     def __init__(self, spec: str, template="tiny_tools", rewards=(), **settings):
         self.config = Config(environment=spec, reward=list(rewards), max_new_tokens=200, max_turns=3, **settings)
         self.tokenizer = chat_tokenizer(template, "<|end|>")
-        environments, self.reward = load_with_reward(self.config, self.tokenizer)
+        environments, self.reward = load_scored(self.config)
         ends = end_ids(self.tokenizer, "<|end|>")
         self.setup = make_play_setup(self.config, self.tokenizer, ends, environments)
         self.models = SimpleNamespace(tokenizer=self.tokenizer, eos_ids=ends)

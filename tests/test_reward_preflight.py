@@ -69,6 +69,13 @@ def good(prompts, completions, answer, **kwargs):
     print("printed by a reward")
     return [right(text, a) for text, a in zip(completions, answer)]
 
+def shorter(prompts, completions, **kwargs):
+    lengths = [len(text) for text in completions]
+    spread = max(lengths) - min(lengths)
+    return [0.5 - (length - min(lengths)) / spread if spread else 0.0 for length in lengths]
+
+shorter.needs_group = True
+
 async def good_async(prompts, completions, answer, **kwargs):
     await asyncio.sleep(0)
     return good(prompts, completions, answer)
@@ -302,8 +309,8 @@ def test_probes_keep_within_the_run(folder, check):
 
 
 def test_reward_of_a_group_is_not_blamed_for_it(check):
-    """kimi_length compares the completions of a prompt, so that one alone gets another score."""
-    _, report = check(f"{LIBRARY}:exact_match", "--reward", f"{LIBRARY}:kimi_length*0.5")
+    """It compares the completions of a prompt, so that one alone gets another score."""
+    _, report = check(f"{LIBRARY}:exact_match", "--reward", "rewards.py:shorter*0.5")
     assert "batch" not in failures(report) and "gold" not in failures(report), report["findings"]
     assert report["gold"]["full_marks"] == 1
 

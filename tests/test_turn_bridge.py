@@ -1,15 +1,13 @@
 """The tokens between turns: equal to rendering anew and to TRL's, for each family of templates; what is refused."""
 
 import functools
-import re
 import types
 
 import pytest
 from chat_tokenizers import chat_tokenizer, end_ids, template_of
-from conftest import ROOT
 
 from parts.environments.environments import EnvironmentKind, Environments
-from parts.environments.turn_bridge import TurnBridge, sanitized_ids, training_template, turn_bridge
+from parts.environments.turn_bridge import TurnBridge, sanitized_ids, turn_bridge
 from parts.foundation.messages import UserError
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer", "description": "A number."}}, "required": ["a"]}
@@ -211,34 +209,6 @@ def test_refusals_say_why_and_what_to_try(name, talks, reason):
     with pytest.raises(UserError, match="try --chat_template FILE") as error:
         turn_bridge(bridge.tokenizer, [*bridge.end_ids], environments(talks, [] if talks else [SCHEMA]))
     assert reason in str(error.value)
-
-
-# families that references/environments.md calls otherwise
-OTHER_NAMES = {"qwen35": "qwen3_5_think", "gemma4": "gemma4_v5", "lfm2": "lfm2_v2", "lfm25": "lfm2_2_5"}
-
-
-def row_of(words: str) -> str:
-    """The row of the page's table to which a family belongs, by the words in which the page names it."""
-    letters = re.sub(r"\W", "", words.lower())
-    name = OTHER_NAMES.get(letters) or next(name for name in FAMILIES if name.replace("_", "") == letters)
-    bridge, (_, replies, tools) = bridge_of(name), FAMILIES[name]
-    other = "" if replies else training_template(bridge.tokenizer)
-    if other and not TurnBridge(bridge.tokenizer, bridge.end_ids, {}, other).check([], True):
-        beside = "tools; replies" if tools else "only replies,"
-        return f"{beside} with TRL's version of the template"
-    if replies and tools:
-        both = not bridge.check([SCHEMA], talks=True)
-        return "replies and tools" if both else "replies or tools, not both in one environment"
-    return "only replies" if replies else "only tools" if tools else "neither"
-
-
-def test_the_page_names_the_families_truly():
-    text = (ROOT / "references" / "environments.md").read_text(encoding="utf-8")
-    table = text.split("## Chat templates")[1].split("\n## ")[0].split("|---|---|")[1]
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
-    parts = [(part.split(":")[0], title) for title, cell in rows for part in cell.split(";")]
-    named = {words.strip(): title for part, title in parts for words in part.split(", ")}
-    assert len(named) > 15 and named == {words: row_of(words) for words in named}
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama3_1", "mistral"])

@@ -217,7 +217,7 @@ def rewards_of(items):
     reward = ppo.Reward([item for item in items if isinstance(item, str)])
     for function in filter(callable, items):
         key = function.__name__ + "_of_idea" * (function.__name__ in reward.functions)
-        reward.functions[key], reward.weights[key] = ppo.as_reward(function), 1.0
+        reward.functions[key], reward.weights[key] = function, 1.0
     return reward
 
 

@@ -196,10 +196,8 @@ CASES = {  # a reward of each kind -> (columns of the row, completions whose sco
     "squad_f1": ({"answers": {"text": ["Eiffel tower", "the tower"]}}, ["The tower in Paris", "Rome"]),
     "code_execution": ({"tests": TESTS}, [SQUARE, SAME]),
     "json_schema": ({"schema": SCHEMA}, ['{"n": 1}', '{"n": "x"}']),
-    "token_cosine_scaled": ({"answer": "2"}, [r"\boxed{2}", r"\boxed{3}", r"Well, so it is \boxed{2}"]),
     "MATH_REASONING_REWARDS": ({"prompt": "3 * 4 trees?", "answer": "12"}, [WORDS + r" \boxed{12}", "<reasoning>"]),
 }
-NEED_IDS = {"token_cosine_scaled"}  # verl's own managers give none, that of verl_train.py does
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +222,7 @@ def modules_of(name: str, columns: list[str], data, folder) -> tuple[dict, list[
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_same_score_in_all_three_contracts(name, in_verl, tokenizer, ppo, tmp_path, capsys):
+def test_same_score_in_all_three_contracts(name, in_verl, tokenizer, ppo, tmp_path):
     """Ours, verl's loader with the module of verl_train.py, and with a port of the template script."""
     from verl.trainer.ppo.reward import load_reward_manager
 
@@ -243,10 +241,6 @@ def test_same_score_in_all_three_contracts(name, in_verl, tokenizer, ppo, tmp_pa
     rounded = 2.0 ** -launcher.bits_of(composed().actor_rollout_ref.rollout.n)
     assert got == pytest.approx(ours, rel=rounded, abs=1e-12)
 
-    if name in NEED_IDS:
-        assert template.main(port) == 2
-        assert "which requires completion_ids; verl gives none" in capsys.readouterr().err
-        return
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert template.main(port) == 0

@@ -7,8 +7,7 @@ from conftest import ASSETS, EVAL_DATA, ROOT, TINY_LM
 from vllm_helpers import with_wider_heads
 
 from parts.data.prompts import load_splits
-from parts.environments.play_setup import load_with_reward, make_play_setup, playable_rows
-from parts.networks.tokenizers import load_tokenizer
+from parts.environments.play_setup import load_scored, make_play_setup, playable_rows
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
 from programs.ppo_train.models import load_models
@@ -32,7 +31,7 @@ class Played:
         self.config = Config(rollout_engine="vllm", algorithm="grpo", group_size=4, batch_size=16, **chosen)
         torch.manual_seed(0)
         self.models = load_models(self.config, torch.device("cpu"), None)
-        environments, self.reward = load_with_reward(self.config, load_tokenizer(self.config))
+        environments, self.reward = load_scored(self.config)
         self.setup = make_play_setup(self.config, self.models.tokenizer, self.models.eos_ids, environments)
         rows = load_splits(self.config, self.models.tokenizer)[0][:4]
         self.rows = [row for row in playable_rows(self.config, self.setup, rows, "rows") for _ in range(4)]

@@ -61,13 +61,6 @@ def check_chat_template(config, tokenizer) -> None:
     need(tokenizer.chat_template, f"{got}; expected one; try --chat_template FILE, or an instruct model")
 
 
-def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
-    """`load_scored`, with UserError also if the tokenizer has no chat template."""
-    scored = load_scored(config)
-    check_chat_template(config, tokenizer)
-    return scored
-
-
 def load_scored(config) -> tuple[Environments, Reward]:
     """(environments, reward functions beside them); UserError if an environment's conversations would get no score."""
     environments = load_environments(config.environment)

@@ -1,7 +1,6 @@
 """The forms that a reward function may have, and loading rewards from files."""
 
 import contextlib
-import functools
 import importlib
 import importlib.util
 import inspect
@@ -12,11 +11,26 @@ from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_REWARDS, in_bundle
 from parts.foundation.messages import UserError, need, suggest
-from parts.rewards.user_code import REWARD_STATE, TRL_EXTRAS, prints_aside, text_of_answers, user_place
+from parts.rewards.user_code import REWARD_STATE, prints_aside, user_place
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 )
+
+
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+    "AdaptiveReward": "--stages of grpo_train.py",
+}
 
 
 def is_per_sample(function) -> bool:
@@ -34,45 +48,6 @@ def is_per_sample(function) -> bool:
     return bool(one)
 
 
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -87,14 +62,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -131,7 +98,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -146,7 +113,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -210,6 +176,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -218,7 +189,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -236,7 +207,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
@@ -254,7 +225,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -263,10 +234,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:

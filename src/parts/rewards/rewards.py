@@ -11,8 +11,15 @@ import threading
 from dataclasses import dataclass
 
 from parts.foundation.messages import RewardError, UserError, need, say, say_once, suggest
-from parts.rewards.reward_forms import REWARD_FORMS, PerSample, as_reward, load_rewards
-from parts.rewards.user_code import REWARD_STATE, reward_arguments, text_of_turns, user_place
+from parts.rewards.reward_forms import REWARD_FORMS, is_per_sample, load_rewards
+from parts.rewards.user_code import (
+    REWARD_STATE,
+    TRL_EXTRAS,
+    reward_arguments,
+    text_of_answers,
+    text_of_turns,
+    user_place,
+)
 
 
 @dataclass
@@ -150,20 +157,30 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def one_by_one(prompts: list, completions: list, **columns) -> list[dict]:
+    """The arguments of each sample: its values under the columns' names, `prompt`, and `completion`, always text."""
+    whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
+    samples = []
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        values = {name: column[i] for name, column in columns.items()}
+        samples.append(values | whole | {"prompt": prompt, "completion": text_of_answers(completion)})
+    return samples
+
+
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
+    """The calls that score a batch, as functions without arguments: one, or one per completion if it takes samples."""
     parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = one_by_one(**arguments) if is_per_sample(function) else [arguments]
+    if not takes_any:
+        given = [{p.name: one[p.name] for p in parameters if p.name in one} for one in given]
+    return [functools.partial(function, **one) for one in given]
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
+    return results if is_per_sample(function) else results[0]
 
 
 def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
@@ -229,7 +246,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
     Note an optional argument that no column fills if a column has nearly its name.
     """
-    given = {*reward_arguments([row], [""], [[]]), *others}
+    given = {*reward_arguments([row], [""], [[]]), "prompt", "completion", *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
         reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
@@ -255,8 +272,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
-    that raises when scored alone.
+    """The error of a reward that raised on a batch, with the row: for one that takes samples that of the call, else the
+    first row that raises when scored alone.
 
     Args:
         call: index of the call that raised.
@@ -270,7 +287,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
-    if isinstance(function, PerSample):
+    if is_per_sample(function):
         return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
@@ -301,7 +318,7 @@ def raw_results(
         (name, i), cause = owners[failed.number], failed.__cause__
         raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
-    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+    return {n: r if is_per_sample(functions[n]) else r[0] for n, r in results.items()}
 
 
 class Reward:
@@ -309,7 +326,7 @@ class Reward:
 
     Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
     [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
-    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    with the parameters `prompt` and `completion` is called for each sample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
@@ -319,7 +336,7 @@ class Reward:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
                 name += "_2"
-            self.functions[name], self.weights[name] = as_reward(function), weight
+            self.functions[name], self.weights[name] = function, weight
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""

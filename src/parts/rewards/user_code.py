@@ -11,7 +11,6 @@ import os
 import random
 import re
 import shutil
-import signal
 import socket
 import sys
 import sysconfig
@@ -126,33 +125,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -168,14 +140,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -211,7 +181,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -233,7 +203,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -244,7 +214,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 

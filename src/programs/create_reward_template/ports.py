@@ -16,7 +16,6 @@ from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.extracts import extract, imports_trainer, read_names
 from parts.rewards.reward_forms import (
-    as_reward,
     find_reward,
     import_file,
     is_per_sample,
@@ -243,7 +242,7 @@ def original_score(args, text: str, row: dict, beside: list | tuple = ()) -> flo
     given = reward_arguments(rows, [*(other for other, _ in beside), text], [IDS for _ in rows]) | TRL_EXTRAS
     scores = []
     for function, weight in args.pairs:
-        score = outcome(lambda function=function: scored_batch(as_reward(function), given, ONCE))
+        score = outcome(lambda function=function: scored_batch(function, given, ONCE))
         scores.append(score if isinstance(score, str) else weight * score)
     return next((score for score in scores if isinstance(score, str)), None) or sum(scores)
 

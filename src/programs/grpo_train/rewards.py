@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from parts.foundation.bundle import EMBEDDED_REWARDS, specs_for
 from parts.foundation.messages import UserError, need
-from parts.rewards.reward_forms import as_reward, library_rewards, load_rewards, spec_parts
+from parts.rewards.reward_forms import library_rewards, load_rewards, spec_parts
 from parts.rewards.rewards import TAKEN, CallLimits, call_limits, check_columns, checked_scores, raw_results
 from parts.rewards.user_code import TRL_EXTRAS, text_of_turns, visible_text
 from programs.grpo_train.settings import Config
@@ -47,7 +47,7 @@ class Scorer:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
                 name += "_2"
-            self.names[id(function)], self.functions[name] = name, as_reward(function)
+            self.names[id(function)], self.functions[name] = name, function
         weights[name] = weights.get(name, 0.0) + weight
 
     def check_columns(self, row: dict) -> None:
@@ -109,7 +109,7 @@ class Scorer:
         return self.as_samples(seen["rows"], seen["completions"], seen["completion_ids"], seen["rewards"], self.weights)
 
     def state_dict(self) -> dict:
-        """State of the functions that have one, such as AdaptiveReward."""
+        """State of the functions that have one."""
         return {name: f.state_dict() for name, f in self.functions.items() if hasattr(f, "load_state_dict")}
 
     def load_state_dict(self, states: dict) -> None:

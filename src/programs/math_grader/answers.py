@@ -40,7 +40,7 @@ _SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's prof
     r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
 )
 _MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means
-_WORKING = re.compile(r" *\(([^()]*\d[^()]*)\)[.*]*$")
+_WORKING = re.compile(r" *\(([^()]+)\)[.*]*$")
 _RESTATED = re.compile(r"^\s*(?:or|i\.e\.,?|that is,?|which is|equivalently,?|equal to|=)\s")
 _NUMBER = re.compile(r"[*$\\( ]*(-?\d[\d,]*(?:\.\d+)?)")
 _TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")

@@ -10,7 +10,7 @@ from pathlib import Path
 from parts.data.rows import SUFFIXES, placed_json_lines, placed_rows, prompt_of
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
-from parts.rewards.reward_forms import as_reward, load_rewards
+from parts.rewards.reward_forms import load_rewards
 from parts.rewards.rewards import check_columns
 from parts.running.run_end import faults_at_end
 from parts.sampling.saved_models import saved
@@ -101,7 +101,7 @@ def check_reward(spec: str, rows: list[dict], column: str) -> None:
     for function, _ in load_rewards(spec):
         name = getattr(function, "__name__", type(function).__name__)
         columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
-        check_columns({name: as_reward(function)}, {"prompt": rows[0]["prompt"], "columns": columns})
+        check_columns({name: function}, {"prompt": rows[0]["prompt"], "columns": columns})
 
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:

@@ -9,11 +9,12 @@ from parts.data.prompts import load_splits
 from parts.environments.conversations import PlaySetup
 from parts.environments.play_setup import (
     TURN_SETTINGS,
+    check_chat_template,
     check_environment_rows,
     check_fits,
     check_idle,
     check_room,
-    load_with_reward,
+    load_scored,
     make_play_setup,
     playable_rows,
 )
@@ -120,10 +121,11 @@ def load_reward(config: Config) -> Reward:
 def load_inputs(config: Config) -> Inputs:
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer)
-    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
+    environments, reward = load_scored(config) if config.environment else (None, load_reward(config))
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
     if environments:
+        check_chat_template(config, tokenizer)
         check_environment_rows(environments, rows + held_out)
     return Inputs(tokenizer, rows, held_out, reward, environments)
 

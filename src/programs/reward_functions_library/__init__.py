@@ -11,4 +11,4 @@ option value keeps; w: the advised weight. Presets have weights:
     python scripts/ppo_train.py --reward "examples/reward_functions_library.py:exact_match*0.5"
 """
 
-ROOMS = ("contract", "text_parts", "correctness", "format", "judges", "combined")
+ROOMS = ("contract", "text_parts", "correctness", "format", "reward_models", "combined")

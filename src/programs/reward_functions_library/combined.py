@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import math
 
-from programs.reward_functions_library.contract import _LOCK, _number_between, _signature
+from programs.reward_functions_library.contract import _number_between, _signature
 from programs.reward_functions_library.correctness import (
     code_block_format,
     code_execution,
@@ -18,7 +18,6 @@ from programs.reward_functions_library.format import (
     incremental_format,
     max_length_penalty,
     no_repetition,
-    reasoning_quality,
 )
 
 # ---- combined
@@ -59,9 +58,8 @@ class Combined:
     def _total(self, parts: list) -> list[float | None]:
         rows, totals = list(zip(*parts, strict=True)), []
         rows = [[None if r is None or not math.isfinite(r) else float(r) for r in row] for row in rows]
-        weights = self.current_weights(rows)
         for row in rows:
-            given = [(w, r) for w, r in zip(weights, row, strict=True) if r is not None]
+            given = [(w, r) for w, r in zip(self.weights, row, strict=True) if r is not None]
             if not given or (self.mode == "gated" and row[0] is None):
                 totals.append(None)
             elif self.mode == "product":
@@ -69,40 +67,6 @@ class Combined:
             else:
                 totals.append(sum(w * r for w, r in (given[:1] if self.mode == "gated" and row[0] < 1 else given)))
         return totals
-
-    def current_weights(self, rows: list) -> list[float]:
-        """Weights for a call, given its rows of parts; AdaptiveReward overrides it."""
-        return self.weights
-
-
-class AdaptiveReward(Combined):
-    """combine() with weights that follow success, w_i = a_i + (b_i − a_i)·s from start a to end b: s is a running mean
-    of the share of rows where the first function has full marks. state_dict keeps s for a resumed run.
-    >>> fading = AdaptiveReward([exact_match, format_reward], [1.0, 0.5], [1.0, 0.0], decay=0.5)
-    >>> [fading(None, ["<answer>a</answer>"], answer=["a"])[0] for _ in range(3)]
-    [1.5, 1.25, 1.125]"""
-
-    def __init__(self, functions, start, end, decay=0.9, mode="sum", name="adaptive_reward"):
-        super().__init__(functions, start, mode, name)
-        ends = isinstance(end, list | tuple) and len(end) == len(self.functions) and all(map(_number_between(), end))
-        if not ends or (mode == "product" and min(end) < 0):
-            raise ValueError(f"{name}: got {end=}; expected a finite number for each, in a product none below 0")
-        if not _number_between(0, 1, below=True)(decay):
-            raise ValueError(f"{name}: got {decay=}; expected a number from 0 to below 1; try decay=0.9")
-        self.end, self.decay, self.success = list(end), decay, 0.0
-
-    def current_weights(self, rows: list) -> list[float]:
-        weights = [a + (b - a) * self.success for a, b in zip(self.weights, self.end, strict=True)]
-        known = [row[0] >= 1 for row in rows if row[0] is not None]
-        with _LOCK:
-            self.success += (1 - self.decay) * (sum(known) / len(known) - self.success) if known else 0
-        return weights
-
-    def state_dict(self) -> dict:
-        return {"success": self.success}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.success = float(state["success"])
 
 
 combine = Combined
@@ -117,7 +81,7 @@ class Preset(list):
         self.weights = [weight for _, weight in weighted]
 
 
-MATH_REASONING_REWARDS = Preset((math_equivalence, 1.0), (incremental_format, 0.1), (reasoning_quality, 0.05))
+MATH_REASONING_REWARDS = Preset((math_equivalence, 1.0), (incremental_format, 0.1), (no_repetition, 0.05))
 CODE_GENERATION_REWARDS = Preset((code_execution, 1.0), (code_block_format, 0.1), (no_syntax_error, 0.1))
 SUMMARIZATION_REWARDS = Preset((fuzzy_match, 1.0), (ideal_length, 0.1), (no_repetition, 0.1))
 QA_REWARDS = Preset((exact_match, 1.0), (fuzzy_match, 0.3), (max_length_penalty, 0.1))

@@ -5,14 +5,11 @@ import inspect
 import json
 import math
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from parts.data.stated_answers import without_end_tokens
 from parts.foundation.bundle import sibling
 from parts.rewards.schema_examples import checker_of
-
-_LOCK = threading.RLock()
 
 
 def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
@@ -40,24 +37,14 @@ def _are_tags(value) -> bool:
     return bool(names) and len({*value}) == len(value) and all(re.fullmatch(r"[^\s<>/]+", tag) for tag in value)
 
 
-_SETTINGS = ("timeout_s", "total_timeout_s", "memory_mb", "output_mb", "strict", "sandbox")  # run_code's, in sandbox.py
-
-
-def _are_settings(value) -> bool:
-    """Whether a value is None or a dict of settings for run_code, in which None means the default."""
-    known = value is None or (isinstance(value, dict) and value.keys() <= {*_SETTINGS})
-    numbers = ((value or {}).get(name) for name in _SETTINGS[:4]) if known else ()
-    return known and all(number is None or _number_between(0, above=True)(number) for number in numbers)
-
-
 _POSITIVE = "a number above 0", _number_between(0, above=True)
 _COUNT = "a whole number from 1", _number_between(1, whole=True)
 _FLAG = "True or False", lambda value: isinstance(value, bool)
 _PAIR = "(low, high), low not above high", _is_pair
 _LENGTH_UNITS = "words, characters or tokens", lambda value: value in ("words", "characters", "tokens")
 _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
-    **dict.fromkeys(("ideal", "minimum", "maximum", "max_length"), _POSITIVE),
-    **dict.fromkeys(("max_characters", "ngram_size", "target"), _COUNT),
+    **dict.fromkeys(("ideal", "maximum", "max_length"), _POSITIVE),
+    **dict.fromkeys(("max_characters", "ngram_size"), _COUNT),
     **dict.fromkeys(("ignore_case", "prefilled"), _FLAG),
     **dict.fromkeys(("correct", "wrong"), _PAIR),
     "unit": _LENGTH_UNITS,
@@ -65,24 +52,17 @@ _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
     "rel_tol": ("a number from 0 to below 1", _number_between(0, 1, below=True)),
     "abs_tol": ("a number from 0", _number_between(0)),
     "mode": ("all or fraction", lambda value: value in ("all", "fraction")),
-    "settings": (f"None, or a dict of settings of run_code: {', '.join(_SETTINGS)}", _are_settings),
     "tags": ("a list of different names without < and >", _are_tags),
-    "code_block_format.language": ("a word", lambda value: isinstance(value, str) and not re.search(r"[\s`]", value)),
     "cache": ("a number from 0 to max_length", _number_between(0)),
-    "exceeded": ("a number", _number_between()),
+    "exceeded": ("None or a number", lambda value: value is None or _number_between()(value)),
     "max_penalty": ("a number of 0 or below", _number_between(high=0)),
     "threshold": ("a number above 0, up to 1", _number_between(0, 1, above=True)),
-    "language_consistency.language": (
-        "a language code such as en or zh, one of those in _SCRIPTS",
-        lambda value: value is None or any(value in codes.split() for codes in _SCRIPTS.values()),
-    ),
     "json_schema.schema": ("a JSON Schema, as a dict or as text", lambda value: _is_schema(value)),
 }
 _TOGETHER = (  # options of one function that limit each other: (lower, upper, how they are compared)
     ("cache", "max_length", lambda low, high: low <= high),
-    ("minimum", "maximum", lambda low, high: low <= high),
     ("wrong", "correct", lambda low, high: low[1] <= high[0]),
-    ("exceeded", "correct", lambda low, high: low <= high[0]),
+    ("exceeded", "correct", lambda low, high: low is None or low <= high[0]),
 )
 
 
@@ -120,23 +100,6 @@ def _is_schema(schema) -> bool:
     return True
 
 
-_SCRIPTS = {
-    "LATIN": "en de fr es it pt nl sv da no fi pl cs hu ro tr vi id",
-    "CYRILLIC": "ru uk bg sr",
-    "HANGUL": "ko",
-    "CJK": "zh ja",
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-    "ARABIC": "ar fa ur",
-    "GREEK": "el",
-    "HEBREW": "he",
-    "DEVANAGARI": "hi mr ne",
-    "BENGALI": "bn",
-    "TAMIL": "ta",
-    "THAI": "th",
-}
-
-
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
     """Return the text of a string or of chat messages (contents of other roles), without its end tokens."""
     text = completion or ""
@@ -170,7 +133,6 @@ def _evaluate(function, options: dict, prompts, completions, positional, given) 
             row[column] = value.tolist() if hasattr(value, "tolist") else value  # numpy, from data frames
     with ThreadPoolExecutor(function.threads) as pool:  # starts no thread before its first job
         scores = (pool.map if function.threads > 1 else map)(lambda row: function.core(**row), rows)
-        scores = function.across(list(scores), prompts) if function.across else scores
         return [None if score is None else float(score) for score in scores]
 
 
@@ -189,22 +151,20 @@ class Configured:
             raise TypeError(f"{function.__name__}: got {unknown}; expected {[*function.options, *function.columns]}")
         _check_options(function, options)
         self.function, self.options, self.__name__ = function, options, name or function.__name__
-        self.needs_group = function.needs_group
         self.__signature__ = _signature({c: r for c, r in function.columns.items() if c not in options})
 
     def __call__(self, prompts, completions, *positional, **given) -> list[float | None]:
         return _evaluate(self.function, self.options, prompts, completions, positional, given)
 
 
-def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
+def reward(core=None, *, one_of=(), threads=1, grades=False):
     """Turn `core(text, column, ..., *, option=...) -> float | None` into a reward function over a batch.
 
     Columns without a default are required, and one of `one_of`; the column `prompt` is the row's prompt. `grades`: the
-    core uses math_grader.py. `across(values, prompts)` turns the core's values into scores that depend on the other
-    completions of a prompt; such a function has `needs_group` set, and a call must contain whole groups.
+    core uses math_grader.py.
     """
     if core is None:
-        return functools.partial(reward, one_of=one_of, threads=threads, grades=grades, across=across)
+        return functools.partial(reward, one_of=one_of, threads=threads, grades=grades)
 
     @functools.wraps(core)
     def function(prompts, completions, *positional, **given):
@@ -212,7 +172,7 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
 
     parameters = list(inspect.signature(core).parameters.values())[1:]
     function.core, function.one_of, function.threads = core, one_of, threads
-    function.grades, function.across, function.needs_group = grades, across, across is not None
+    function.grades = grades
     function.columns = {p.name: p.default is p.empty for p in parameters if p.kind is not p.KEYWORD_ONLY}
     function.options = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     function.__signature__, function.configure = _signature(function.columns), functools.partial(Configured, function)

@@ -72,13 +72,19 @@ def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
     return max(scores, default=None)
 
 
+_EXCLAIMED = re.compile(
+    r"(?<=\d)!(?!!*[*_]*\s*(?:[}$<]|\\[)\]t]))"
+)  # "The answer is 5!", no factorial as in \boxed{5!}
+
+
 @reward
 def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
     """1 if |x − g| ≤ max(rel_tol·|g|, abs_tol) for the final answer x and the gold g, else 0: {0, 1}, w 1.
-    Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234. Set `abs_tol` where g can be 0.
-    Any one of a list of golds pays. A working, 9 * 2 = 18, is no number here: math_equivalence reads it.
+    Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234, 5! is 120. Set `abs_tol`
+    where g can be 0. Any one of a list of golds pays. A working, 9 * 2 = 18, is no number: math_equivalence reads it.
     >>> numeric_correctness(None, ["<answer>$1,234.0</answer>", "3.14"], [1234, "3.14159"])
     [1.0, 0.0]"""
+    text = _EXCLAIMED.sub(".", text)
     golds = [gold for gold in map(_number, map(marked_gold, _golds(answer))) if gold is not None]
     number = next((number for number in map(_number, _readings(text)) if number is not None), math.nan)
     return any(abs(number - gold) <= max(rel_tol * abs(gold), abs_tol) for gold in golds) if golds else None

@@ -13,6 +13,7 @@ from parts.data.stated_answers import (
     HEDGE,
     NEGATED,
     ROUGHLY,
+    WEAK_MARK,
     corrected,
     marks,
     narrow,
@@ -29,10 +30,12 @@ _SCALE = f"(?:{'|'.join(SCALE_WORDS)})(?:s|ths?)?"
 _PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.? ?)?"  # before a number: C$5, EUR 5
 _NUMBER = re.compile(
     rf"(?i:{ROUGHLY}|[^\W\d]\w{{0,8}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
-    r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    r"(?! ?(?:[ikxyz]|halves|thirds|squared|cubed|factorial|below|at (?:least|most))(?![\w-])|\+$)"  # another number
+    r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)"
+    r"(?:\s?/\s?([0-9]{1,20}))?( ?!)?"
+    # no other number, no other digit of any script after it
+    r"(?! ?(?:[ikxyz]|halves|thirds|squared|cubed|factorial|below|at (?:least|most))(?![\w-])|\+$| ?!)"
     rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
-    rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
+    rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
 _SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
@@ -43,17 +46,9 @@ _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
 _POWER = re.compile(r"(?:\s*(?:\\times|\\cdot|[×·*xX])\s*|^)10\s*(?:\^|\*\*)\s*\{?([+-]?\d{1,3})\}?(?![\d}])")
-_TERM = r"\${0,2}(?:[0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,12})(?:\.[0-9]{1,6})?"
-_STEP = rf" ?[-+*/] ?{_TERM}"
-_EQUATION = re.compile(  # 16 - 3 - 4 = 13 - 4 = 9, and no part of a longer one
-    r"(?:(?<![\w.,)^√$])(?<![-+*/×÷·^√] )(?<![-+*/×÷·^√]))"
-    rf"-?{_TERM}(?:{_STEP}){{1,8}}(?: ?= ?-?{_TERM}(?:{_STEP}){{1,8}}){{0,3}} ?= ?-?{_TERM}(?:{_STEP}){{0,8}}"
-    r"(?!\d|[.,]\d| ?%| ?[-+*/×÷·^] ?(?:[\d($\\√]|[b-z]\b))"
-)
-_MARKUP = re.compile(r"^\s*[-*] |(?<!\d)(?<!\d )\*\*|\*\*(?! ?\d)")  # a bullet, bold; not 2**3
+_RESTATED = re.compile(r"([^()]+) \(([^()]*[A-Za-z]{3}[^()]*)\)")
 _AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
 _QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|math(?:rm|bf)|underline)\{([^{}]*)\}$")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
@@ -108,6 +103,8 @@ def _stated(text: str) -> list[str]:
     stated, places = [], [mark for mark in marks(text) if not is_denied(text, mark)]
     for mark, after in itertools.zip_longest(places, places[1:]):
         rest = text[mark.end() : mark.end() + 300]
+        if after and mark.re is WEAK_MARK:  # So A. So B.
+            rest = text[mark.end() : after.start()].rstrip()
         end = _END.search(rest)
         part = rest if HEDGE.match(rest, end.end()) else rest[: end.start()]
         follows = after and after.start() < mark.end() + end.start()  # "**Answer:** The answer is 42."
@@ -133,6 +130,9 @@ def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
     text = narrow(str(value)).strip()[:120].translate(dict.fromkeys(map(ord, "−–—﹣"), "-"))
     text = re.sub(r"\\[,;:! ]|\\approx\b", " ", re.sub(r"(?<=\d)(?:\{,\}|,?\\!|\\[,;: ])(?=\d{3})", ",", text))
+    restated = _RESTATED.fullmatch(text)  # 12 (a dozen)
+    if restated and (number := _number(restated[1])) and number == _number(re.sub("^(?:an?|one) ", "1 ", restated[2])):
+        return number
     text = _POWER.sub(lambda m: f"{'' if m.start() else 1}e{m[1]}", text)
     text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
@@ -141,21 +141,10 @@ def _number(value) -> float | None:
     scales = [SCALE_WORDS[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text)]
     match = len(scales) < 2 and _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))  # no 3亿5000万
     try:
-        return float(Fraction(match[1] + match[2].replace(",", "")) / int(match[3] or 1) * math.prod(scales))
+        number = Fraction(match[1] + match[2].replace(",", "")) / int(match[3] or 1) * math.prod(scales)
+        return math.gamma(number + 1) if match[4] else float(number)
     except (TypeError, ValueError, ArithmeticError):
         return None
-
-
-def _total(chain: str) -> float:
-    """The value of sums and products of numbers, 9 + 2 * 3; a quotient by 0 is 0."""
-    total = factor = 0.0
-    for sign, number in re.findall(rf"([-+*/]?) ?({_TERM})", chain):
-        value = float(re.sub("[$,]", "", number))
-        if sign in ("*", "/"):
-            factor *= value if sign == "*" else 1 / (value or math.inf)
-        else:
-            total, factor = total + factor, -value if sign == "-" else value
-    return total + factor
 
 
 def _tight(text: str) -> str:
@@ -169,11 +158,16 @@ def _golds(answer) -> list[str]:
     return [str(gold) for gold in accepted(answer) if gold is not None and str(gold).strip()]
 
 
-def _length(text: str, completion_ids, unit: str) -> int:
-    """The length in words, in characters, or in tokens, which completion_ids has."""
+def _units(text: str, completion_ids, unit: str):
+    """The words or characters of a text, or the tokens, which completion_ids has."""
     if unit == "tokens" and completion_ids is None:
         raise TypeError("got no column completion_ids; expected it for unit='tokens'; try unit='words'")
-    return len({"words": text.split, "characters": text.strip, "tokens": lambda: completion_ids}[unit]())
+    return list(completion_ids or ()) if unit == "tokens" else text.split() if unit == "words" else text
+
+
+def _length(text: str, completion_ids, unit: str) -> int:
+    """The number of units of a text, without white space around it."""
+    return len(_units(text.strip(), completion_ids, unit))
 
 
 def _distinct(units, size: int) -> float:

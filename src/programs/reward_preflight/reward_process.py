@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from parts.foundation.messages import UserError
-from parts.rewards.reward_forms import PerSample, spec_parts
+from parts.rewards.reward_forms import is_per_sample, spec_parts
 from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, read_scores, scored_batch
 from parts.rewards.user_code import TRL_EXTRAS
 from programs.reward_preflight.probes import number_of
@@ -45,7 +45,7 @@ def describe(name: str, function, weight: float) -> dict:
     about = {"name": name, "weight": weight, "range": declared_range(function)}
     about["needs_group"] = bool(getattr(function, "needs_group", False))
     # a function of one sample only gets the columns that it names
-    return about | {"takes_any": isinstance(function, PerSample) or variadic}
+    return about | {"takes_any": is_per_sample(function) or variadic}
 
 
 def own_frame(frames: list[tuple], files: list[str]) -> str:

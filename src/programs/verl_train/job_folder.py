@@ -18,9 +18,10 @@ from parts.data.verl_layout import OWN_INFO
 from parts.environments.conversations import PlaySetup
 from parts.environments.play_setup import (
     OBJECTS,
+    check_chat_template,
     check_environment_rows,
     check_fits,
-    load_with_reward,
+    load_scored,
     make_play_setup,
     playable_rows,
 )
@@ -353,7 +354,8 @@ def check_output(config: Config) -> None:
 def environment_setup(config: Config) -> PlaySetup:
     """What conversations are played with; UserError for what cannot be played with this model in verl."""
     tokenizer = open_tokenizer(config)
-    environments, _ = load_with_reward(config, tokenizer)
+    environments, _ = load_scored(config)
+    check_chat_template(config, tokenizer)
     ends = end_ids_of(config.model, tokenizer)
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
     setup = make_play_setup(config, tokenizer, ends, environments)
