@@ -245,9 +245,6 @@ gold_mismatch, the form is paid and an answer now and then, log | flat | score =
 answer_form, no form is paid | flat | score = 0.3 to 0.4; reward/correct = 0.0; reward/tags = 0.3 + n / 200
 too_hard, few are right and the form is not there yet, log | flat | score = 0.3 to 0.4; reward/correct = 0.02 * (n
     in (9, 20)); reward/tags = 0.3 + n / 200
-no_group_variance, partial credit | flat | reward/mean = min(0.5, 0.1 + 0.02 * n) if n else None; reward/std =
-    max(0.001, 0.3 - 0.015 * n) if n else None; reward/zero_std_frac = min(1.0, 0.05 * n) if n else None;
-    eval/accuracy = None if n % 10 else 0.0
 constant_reward | flat | score = 0.3 to 0.9; reward/correct = 0.5; reward/tags = 0.3 + n / 70
 none, a critic near 0 in a run that learns, log | flat | score = 0.3 to 0.6; value/explained_variance = 0.001 * (n %
     3)
@@ -267,10 +264,6 @@ none, a score that rises while entropy falls, log | flat | score = 0.3 to 0.9; p
     rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = 0.0
 noisy_reward, the policy moves for nothing, log | flat | reward/mean = 0.5 + 0.1 * chance(n) if n else None; kl/ref
     = 0.005 * n * (0.5 + chance('kl', n))
-noisy_reward, groups are alike by chance, log | flat | reward/mean = (30, 34, 32, 31, 33)[n % 5] / 64 if n else
-    None; kl/ref = '-'; reward/zero_std_frac = (0, 1, 2, 3, 4)[n % 5] / 16
-none, groups that are alike by their prompts, log | flat | reward/mean = (30, 34, 32, 31, 33)[n % 5] / 64 if n else
-    None; kl/ref = '-'; reward/zero_std_frac = (3, 4, 5, 6, 7)[n % 5] / 16
 none, a model that learns to end, log | flat | score = 0.3 to 0.9; policy/entropy = 0.1 + 0.005 * n + 0.002 * (n %
     3); rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = max(0.0, 0.5 - n / 20)
 jump_at_restart, a small jump of two figures, log | learns | policy/entropy = 0.09 + 0.01 * chance(n) - 0.045 * (not
@@ -339,9 +332,6 @@ one step differs more | json 1 40 {"beta":0.2} | kl_holds_policy | reward = 0.3 
     reward_std = 0.5 if n == 1 else 0.04
 groups of most steps are alike | json 1 40 {"beta":0.2} | - | reward = 0.3 + 0.01 * (n % 3); kl = 0.001;
     reward_std = 0.5 * (n % 4 == 0)
-a part with the name of a penalty, paid | json 1 200 - | part_dies | reward_std = 0.4;
-    reward = 0.2 + 0.003 * n + 0.02 * (n % 5) + 0.15 * math.exp(-n / 30);
-    rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/no_penalty_bonus/mean = 0.15 * math.exp(-n / 30)
 a penalty | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5) - 0.15 * math.exp(-n / 30);
     rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/repetition_penalty/mean = 0.15 * math.exp(-n / 30)
 a penalty of weight 0 | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5);

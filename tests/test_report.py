@@ -12,7 +12,6 @@ import random
 import re
 import shutil
 import time
-from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, load_script, write_lines
@@ -20,9 +19,8 @@ from conftest import ROOT, load_script, write_lines
 from parts.reading.logged_run import LoggedRun
 from parts.reading.sample_files import reward_weights, trl_row
 from programs.report.curves import thinned
-from programs.report.run_facts import to_repeat
 from programs.report.samples import packed_samples
-from programs.report.sources import Source, short_names
+from programs.report.sources import Source
 
 report = load_script("report")
 DATA = ROOT / "tests" / "data" / "diagnose"
@@ -126,7 +124,7 @@ def test_top_says_what_came_of_a_run(tmp_path):
     # Wilson 1927, 25 and 75 of 100, worked out by hand: (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
     assert "0.250 (0.175 to 0.343) → 0.750 (0.657 to 0.825)" in text
     assert "It ran to its end: step 20 of 20." in text
-    assert "samples 320" in text and "sampled tokens 6,000" in text and "time 90 s" in text  # 16 x 20; 3 s x 100 x 20
+    assert "time 90 s" in text
     assert "best held out 0.750 at step 20" in text
 
 
@@ -142,7 +140,7 @@ def test_findings_stand_at_the_top_with_cause_and_remedy(tmp_path):
 def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
     make_run(tmp_path / "run", metrics(12))
     text = seen(page_of(tmp_path, tmp_path / "run"))
-    assert "The log ends at step 12 of 20; it was last written 0 minutes ago, without a summary.json: it" in text
+    assert "The log ends at step 12 of 20; it was last written 0 minutes ago." in text
 
 
 def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
@@ -166,7 +164,7 @@ def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
 # ------------------------------------------------------------------------------------------------ several runs
 
 
-def test_settings_that_differ_and_seeds_of_one_setting(tmp_path):
+def test_settings_that_differ(tmp_path):
     settings = {"a": {"seed": 1, "alone": 1}, "b": {"seed": 2, "alone": 1}, "c": {"seed": 1, "lr": 3e-5}}
     for name, changes in settings.items():
         make_run(tmp_path / name, metrics(20), config(output_dir=name) | changes)
@@ -174,7 +172,6 @@ def test_settings_that_differ_and_seeds_of_one_setting(tmp_path):
     text = seen(page)
     assert "seed 1 2 1" in text and "output_dir a" not in text.split("Each run")[0]
     assert "lr 1e-05 1e-05 3e-05 seed 1 2 1 alone 1 1 –" in text
-    assert [run["setting"] for run in data_in(page, "curve")["runs"]] == [0, 0, 1]
     assert f"python scripts/ppo_train.py --config {tmp_path / 'a' / 'config.json'} --output_dir NEW_FOLDER" in text
     assert (
         "0.250 (0.175 to 0.343) → 0.750 (0.657 to 0.825) learned It ran to its end: step 20 of 20. 0.750 (20)" in text
@@ -274,14 +271,6 @@ def test_only_a_page_of_ours_is_replaced(tmp_path, capsys):
     (tmp_path / "page.html").write_text("mine")
     assert report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 2
     assert "is not a page of this program" in capsys.readouterr().err and (tmp_path / "page.html").read_text() == "mine"
-
-
-def test_names_are_the_shortest_that_differ(tmp_path):
-    paths = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
-    for path in paths:
-        path.mkdir(parents=True)
-    assert short_names(paths) == ["a/run", "b/run"] and short_names(paths[:1]) == ["run"]
-    assert short_names([paths[0], paths[0]]) == ["run (1)", "run (2)"]
 
 
 # ------------------------------------------------------------------------------------------------ evaluations
@@ -406,7 +395,6 @@ def site(tmp_path_factory):
     for i, name in enumerate(names):
         settings = config(seed=i, data=texts[1], lr=1e-5 if i < 2 else 3e-5)
         make_run(folder / name, metrics(20, i, **{f"reward/{texts[2]}": 1.0}), settings, samples if i == 0 else ())
-        (folder / name / "checkpoints" / "step-000010").mkdir(parents=True)
     page_of(folder, *(folder / name for name in names))
     return folder / "page.html"
 
@@ -455,12 +443,10 @@ def test_page_has_curves_of_all_runs_and_no_error(browser, site):
     plot = browser.find_element("css selector", "[data-metric='reward/mean'] .plot")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
     lines = "document.querySelectorAll(\"[data-metric='reward/mean'] .scatterlayer .js-line\").length"
-    assert wait(browser, lines, "lines") == 4  # a band of two seeds (two edges and their mean) and the third run
+    assert wait(browser, lines, "lines") == 3  # a line for each run
     ActionChains(browser).move_to_element(plot).perform()
     hover = wait(browser, "document.querySelector('#plots .hoverlayer .legend')?.textContent", "hover text")
-    assert "mean of 2 seeds" in hover and "third" in hover and "<img" in hover
-    browser.execute_script("byId('curves-bands').click()")
-    assert wait(browser, f"{lines} === 3", "a line for each run")
+    assert "third" in hover and "<img" in hover
     browser.execute_script("byId('curves-smooth').value = 0.9; byId('curves-smooth').dispatchEvent(new Event('input'))")
     ends = "arguments[0]._fullData.filter(t => t.opacity === 1).map(t => t.y[19])"
     smooth = browser.execute_script(f"return {ends}", plot)
@@ -468,15 +454,10 @@ def test_page_has_curves_of_all_runs_and_no_error(browser, site):
     weights = [0.9 ** (19 - i) for i in range(20)]
     expected = sum(w * y for w, y in zip(weights, raw, strict=True)) / sum(weights)
     assert len(smooth) == 3 and smooth[0] == pytest.approx(expected, rel=1e-4)  # its points have six digits
-    ranges = "curves.charts.filter(c => c.drawn).map(c => c.plot._fullLayout.xaxis.range.map(Math.round))"
-    drag = ActionChains(browser).move_to_element_with_offset(plot, -60, 0).click_and_hold().move_by_offset(100, 3)
-    drag.release().perform()
-    near = wait(browser, f"curves.range && {ranges}", "zoom")
-    assert len(near) > 3 and all(found == near[0] and found[1] - found[0] < 15 for found in near)  # of 20 steps
     assert browser.get_log("browser") == []
 
 
-def test_filters_keys_groups_and_differences(browser, site):
+def test_filters_groups_and_held_out_prompts_before_and_after(browser, site):
     from selenium.webdriver.common.keys import Keys
 
     visit(browser, site)
@@ -488,24 +469,21 @@ def test_filters_keys_groups_and_differences(browser, site):
     assert ask(browser, kind="eval") == "2 of 24"
     assert ask(browser, reward=f"<img src=x onerror={PWN}>", rewardLow="1.85") == "1 of 24"
     ask(browser, stepLow="1", stepHigh="1")
-    view = browser.find_element("id", "sample-view")
-    view.send_keys(Keys.END)
+    browser.find_element("id", "row-3").click()
     cards = "[...document.querySelectorAll('#sample-detail .side > .box')].map(b => b.textContent)"
     group = browser.execute_script(f"return {cards}")
     assert len(group) == 4 and "score 3" in group[3] and "cut off" in group[3]
     assert "+1.5 from the mean of these" in group[3]
-    assert browser.execute_script("return document.querySelector('.row[aria-selected=true]').id") == "row-3"
+    assert browser.execute_script("return document.querySelector('tr[aria-selected=true]').id") == "row-3"
     ask(browser, stepLow="9", stepHigh="9")
-    view.send_keys(Keys.HOME)
+    browser.find_element("id", "row-0").send_keys(Keys.ENTER)
     said = browser.execute_script("return byId('sample-detail').textContent")
     assert all(text in said for text in [*HOSTILE][:4]) and "calls" in said
     browser.execute_script(
         "[...document.querySelectorAll('#browser button')].find(b => /before/.test(b.textContent)).click()"
     )
-    pair = browser.execute_script(
-        "return [...document.querySelectorAll('#browser del, #browser ins')].map(e => e.outerHTML)"
-    )
-    assert "<del>five</del>" in pair and "<ins>four</ins>" in pair and not any("answer" in piece for piece in pair)
+    pairs = browser.execute_script("return [...document.querySelectorAll('#browser .pair')].map(x => x.textContent)")
+    assert pairs == ["before, step 0: score 0the answer is fiveafter, step 20: score 1the answer is <b>four</b>"]
     assert browser.get_log("browser") == []
 
 
@@ -559,10 +537,3 @@ def test_static_part_is_markup_of_ours_only(site):
         {"nonce": re.search(r"'nonce-([\w-]+)'", page)[1]}
     ]
     assert f"<img src=x onerror={PWN}>" in markup.text and f"</script><script>{PWN}</script>" in markup.text
-
-
-def test_the_command_of_a_page_keeps_its_switches(tmp_path):
-    settings = {"model": "m", "data": "d", "seed": 1, "allow_overlap": True, "chat": False, "other": False, "out": "o"}
-    run = SimpleNamespace(trainer="one_page", config=settings, format="metrics.jsonl")
-    expected = "python PAGE.py --model m --data d --seed 1 --allow_overlap --no_chat --out NEW_FOLDER"
-    assert to_repeat(run, tmp_path) == expected

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import itertools
 import json
 import re
 from pathlib import Path
@@ -82,7 +83,11 @@ def is_log(path: Path, least: int = 0) -> bool:
 
 
 def has_rl(run: LoggedRun) -> bool:
-    """Whether a log has metrics that only RL has, or values that are not finite."""
+    """Whether a log has metrics that only RL has, or values that are not finite; a table of trials is no log."""
+    rates = run.values("lr")
+    changes = [b - a for a, b in itertools.pairwise(rates) if a != b]
+    if sum(a * b < 0 for a, b in itertools.pairwise(changes)) > max(2, len(rates) // 4):  # up and down: one trial a row
+        return False
     of_pairs = PAIRS.search(" ".join(run.columns)) and "objective/scores" not in run.columns
     return bool(run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES))
 

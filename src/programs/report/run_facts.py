@@ -2,7 +2,6 @@
 
 import datetime
 import itertools
-import math
 import shlex
 from pathlib import Path
 
@@ -55,55 +54,30 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
     at = f"step {last} of {planned:.0f}" if planned else f"step {last}"
     if json_beside(folder, "summary.json") or (planned and last >= planned):
         return f"It ran to its end: {at}."
-    if run.trainer == "one_page" and json_beside(folder, "result.json"):
-        return f"It ended at {at}: --minutes had passed, or Ctrl-C stopped it."
     if any(step >= last for _, step, _ in run.bad):
         return f"It ends at {at} with values that are not finite."
     log = Path(run.path)
     age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
     size, unit = next((pair for pair in SPANS if age >= 2 * pair[0]), (60, "minutes"))
-    written = f"it was last written {age / size:.0f} {unit} ago"
-    if run.trainer in ("trl", "verl") or not planned:
-        return f"The log ends at {at}; {written}."
-    guess = "it is probably running" if age < 120 else "it has stopped or failed, or a step takes long"
-    return f"The log ends at {at}; {written}, without a summary.json: {guess}."
+    return f"The log ends at {at}; it was last written {age / size:.0f} {unit} ago."
 
 
-def spent(run: LoggedRun, folder: Path) -> dict:
-    """Samples, sampled tokens and seconds of a run; None where the log does not say."""
-    steps, config = len(run.steps()), run.config
-    sizes = {"verl": ("data.train_batch_size", "actor_rollout_ref.rollout.n")}.get(run.trainer, ("batch_size",))
-    sizes = ("prompts", "group_size") if run.trainer == "one_page" and "prompts" in config else sizes
-    factors = [as_number(config.get(name)) for name in sizes]
-    # grpo_train.py may log every so many steps only
-    logged = sorted({step for points in run.columns.values() for step in points})
-    since = {step: step - before for before, step in itertools.pairwise(logged)}
-    sampled = [value * since.get(step, 1) for step, value in points_of(run, "rollout/samples")]
+def seconds_of(run: LoggedRun, folder: Path) -> float | None:
+    """How long a run took; None where its files do not say."""
     seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
-    if seconds is None:
-        parts = [value for name in ("time/rollout", "time/reward", "time/update") for _, value in points_of(run, name)]
-        whole = run.points("time_step")  # means over the steps since the entry before
-        before = [0, *(step for step, _ in whole)]
-        parts = [value * (step - before[i]) for i, (step, value) in enumerate(whole)] or parts
-        seconds = sum(parts) if parts else None
-    speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
-    tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())
-    samples = sum(sampled) if sampled else math.prod(factors) * steps if all(factors) else None
-    return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
+    if seconds is not None:
+        return seconds
+    parts = [value for name in ("time/rollout", "time/reward", "time/update") for _, value in points_of(run, name)]
+    whole = [(0, 0.0), *run.points("time_step")]  # means over the steps since the entry before
+    means = [value * (step - before) for (before, _), (step, value) in itertools.pairwise(whole)]
+    return sum(means or parts) if means or parts else None
 
 
 def to_repeat(run: LoggedRun, folder: Path) -> str:
     """The command line that repeats a run; "" where the log does not have its settings."""
-    if run.trainer == "one_page" and run.config:
-        given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
-        pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
-        switches = [f"--{k}" for k, v in given.items() if v is True and k != "chat"]  # chat is on by default
-        if given.get("chat") is False:
-            switches.append("--no_chat")
-        return f"python PAGE.py {' '.join([*pairs, *switches])} --out NEW_FOLDER"  # no file says which page ran
-    if run.format != "metrics.jsonl" or not run.config:
-        return ""
     script = "scripts/on_policy_distillation.py" if "teacher" in run.config else SCRIPTS.get(run.trainer)
+    if run.format != "metrics.jsonl" or not run.config or not script:
+        return ""
     return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
 
 
@@ -125,7 +99,8 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "about": about(run.config),
         "held_out": held_out_facts(run),
         "outcome": outcome(run, folder, now),
-        "spent": spent(run, folder),
+        "steps_logged": len(run.steps()),
+        "seconds": seconds_of(run, folder),
         "texts": {text.id: text for text in run.texts},
         "remarks": [*dict.fromkeys(source.remarks), *broken],
         "versions": json_beside(folder, "versions.json"),

@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 
 from parts.reading.causes.cause import CERTAIN, FALSE, LIKELY, LOST, STILL, TRY_REWARD, Evidence, cause, shown
-from parts.reading.causes.groups import alike_by_chance, pass_rate
+from parts.reading.causes.groups import pass_rate
 from parts.reading.logged_run import EARLY, TREND_STEPS, Fact, LoggedRun, is_format, trend
 from parts.reading.sample_texts import (
     COMPLETIONS,
@@ -18,6 +18,7 @@ from parts.reading.sample_texts import (
     marked_answers,
     payment_by_feature,
     scores_by_answer,
+    some_of,
     source_marks,
     stated_answer,
 )
@@ -273,7 +274,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
         return Evidence(LIKELY + 0.25, [run.fact(f"part:{next(iter(parts))}", text)], since=1)
     lowest, highest = min(scores, default=0.0), max(scores, default=0.0)
-    formed = [t for t in run.texts if marked_answers(t.completion)]
+    formed = [t for t in some_of(run.texts) if marked_answers(t.completion)]
     # where there are enough: of the first ones, and in an answer's form, as a reward may pay nothing without it
     choices = [scores_by_answer(texts) for texts in (early_texts(formed), formed, early_texts(run.texts))]
     right, wrong = next((pays for pays in choices if min(map(len, pays)) >= 6), ([], []))
@@ -291,7 +292,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 def pays_chance(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ but the score stays flat: although the policy moves, or whatever the prompt."""
+    """A fact if groups differ but the score stays flat although the policy moves."""
     scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
     half, gain = len(scores) // 2, run.held_out_gain()
     rises = run.trend("score") > 0 or (gain and gain[1] > 0)
@@ -303,8 +304,6 @@ def pays_chance(run: LoggedRun) -> Fact | None:
     text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
     if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
         return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
-    if share := alike_by_chance(run):
-        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
     return None
 
 
