@@ -5,7 +5,7 @@ The browser is Chromium with its driver, from the distribution's packages; witho
 
 import base64
 import gzip
-import html.parser
+import html
 import json
 import math
 import random
@@ -88,30 +88,10 @@ def data_in(page: str, name: str) -> dict | list:
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-class Markup(html.parser.HTMLParser):
-    """The tags of a page, its attributes, and its text."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.tags, self.names, self.text, self.inside = [], set(), "", ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        self.names |= {name for name, _ in attributes}
-        self.inside, self.text = tag, f"{self.text} "
-
-    def handle_endtag(self, tag):
-        self.inside = ""
-
-    def handle_data(self, data):
-        if self.inside not in ("script", "style"):
-            self.text += data
-
-
 def seen(page: str) -> str:
     """What a page says without JavaScript, spaces made one."""
-    return " ".join(Markup(page).text.split())
+    text = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(text).split())
 
 
 # ------------------------------------------------------------------------------------------------ the top
@@ -246,7 +226,8 @@ def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
         file.write('{"input": "a", "outp\n[1]\n{"score": 1}\n')
     (folder / "notes").mkdir()
     (folder / "notes" / "readme.jsonl").write_text("{}")
-    assert "verl's dumps of samples: 3 lines are not samples; left out" in seen(page_of(tmp_path, folder))
+    page = page_of(tmp_path, folder)
+    assert "2.jsonl beside it: 2 lines are not JSON" in seen(page) and len(data_in(page, "sample")["rows"]) == 3 * 8 + 2 * 32
     folder = tmp_path / "trl"
     shutil.copytree(RECORDED / "trl", folder)
     (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1 torn")
@@ -525,15 +506,3 @@ def test_phone_width_and_names_of_controls(browser, site):
         "!e.textContent.trim() && !e.getAttribute('aria-label') && !e.closest('label')?.textContent.trim()).length"
     )
     assert browser.execute_script(unnamed) == 0
-
-
-@pytest.mark.long
-def test_static_part_is_markup_of_ours_only(site):
-    page = site.read_text(encoding="utf-8")
-    markup = Markup(page)
-    assert not {name for name in markup.names if name.startswith("on")} and "src" not in markup.names
-    assert all(attributes["href"].startswith("#") for tag, attributes in markup.tags if tag == "a")
-    assert [a for tag, a in markup.tags if tag == "script" and a.get("type") != "text/plain"] == [
-        {"nonce": re.search(r"'nonce-([\w-]+)'", page)[1]}
-    ]
-    assert f"<img src=x onerror={PWN}>" in markup.text and f"</script><script>{PWN}</script>" in markup.text

@@ -135,34 +135,17 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
 
 
-def never_reads(function: ast.FunctionDef, name: str, helpers: dict[str, ast.FunctionDef]) -> bool:
-    """Whether a function never reads a parameter: it counts it, or hands it on to helpers that never read it."""
-    helpers = {key: helper for key, helper in helpers.items() if helper is not function}
-    inside, idle = list(ast.walk(function)), []
-    uses = {node for node in inside if isinstance(node, ast.Name) and node.id == name}
-    for node in inside:
-        if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_":
-            idle.append(node.iter)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "len":
-            idle += node.args
-        elif isinstance(node, ast.Call) and (helper := helpers.get(ast.unparse(node.func))):
-            places = [argument.arg for argument in helper.args.args]
-            given = [*zip(places, node.args, strict=False), *((word.arg, word.value) for word in node.keywords)]
-            given = [(place, value) for place, value in given if place in places and uses & {*ast.walk(value)}]
-            idle += [value for place, value in given if never_reads(helper, place, helpers)]
-    return uses <= {leaf for node in idle for leaf in ast.walk(node)}
-
-
 def placeholder(source: str) -> str:
     """Why a reward's source may give constant scores: it ignores completions or turns exceptions into scores; or ""."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
         return ""
-    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
-    for function in functions.values():
+    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        if given and all(never_reads(function, name, functions) for name in given):
+        names = "|".join(given)
+        body = re.sub(rf"len\(({names})\)|for _ in ({names})\b", "", "\n".join(map(ast.unparse, function.body)))
+        if given and not re.search(rf"\b({names})\b", body):  # at most counted
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
