@@ -91,10 +91,6 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
-    if len(rates) >= 5 and is_warming_up(run):
-        *_, before, last = run.steps()
-        if last + (last - before) > steps > 0:
-            return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
