@@ -674,6 +674,9 @@ def test_the_folder_of_an_ms_swift_run(tmp_path):
         [{key: cells[i : i + 4] for key, cells in table.items()} for i in range(0, 160, 4)],
     )
     run = diagnose.load_run(str(tmp_path))
+    (tmp_path / "checkpoint-40").mkdir()
+    (tmp_path / "checkpoint-40" / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    assert diagnose.load_run(str(tmp_path)).path == run.path
     assert [t.score for t in run.texts] == table["Format"] and [t.step for t in run.texts][::40] == [1, 11, 21, 31]
     assert names(tmp_path) == ["reward_ignores_answer"]
 

@@ -48,7 +48,8 @@ def read_source(path: Path, name: str) -> Source:
 
 def read_sources(paths: list[Path]) -> tuple[list[Source], list[dict]]:
     """What can be read, and {"name", "error"} of what cannot."""
-    sources, failed, names = [], [], [path.resolve().name for path in paths]
+    usual = ("metrics.jsonl", "results.json")  # whose folder says more
+    sources, failed, names = [], [], [(x.parent if x.name in usual else x).resolve().name for x in paths]
     if len({*names}) < len(names):
         names = [*map(str, paths)]
     for path, name in zip(paths, names, strict=True):

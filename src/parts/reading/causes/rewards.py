@@ -69,6 +69,27 @@ def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
     return gold if rare else gold | {"answer_form": Evidence(LIKELY + (0.04 if form else 0.06), facts)}
 
 
+def unpaid_answers(run: LoggedRun) -> dict[str, Evidence]:
+    """{cause: evidence} if right answers are not paid: the reward reads another form, or compares them wrongly."""
+    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
+    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
+    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
+    text = f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}"
+    other = [Fact(text, run.reward_file)] if reads and asks and not reads & asks else []
+    if not unpaid and other and max(run.early("score"), default=1.0) <= 0.05:
+        return {"answer_form": Evidence(LIKELY, other)}
+    if not unpaid:
+        return hardly_paid(run)
+    used, text = marks_with_gold(unpaid), f"{len(unpaid)} unpaid completions hold the gold answer"
+    if used & reads:
+        return {"gold_mismatch": Evidence(CERTAIN + 0.05, [shown(unpaid, f"{text} where the reward looks")])}
+    if reads:
+        where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}"
+        return {"answer_form": Evidence(CERTAIN + 0.05, [shown(unpaid, text + where), *other])}
+    fact = shown(unpaid, text)
+    return {"answer_form": Evidence(LIKELY + 0.1, [fact]), "gold_mismatch": Evidence(LIKELY, [fact])}
+
+
 @cause(
     explains=FALSE,
     change="ask for the reward's format in the prompt, or have the reward read that of the completions",
@@ -77,21 +98,7 @@ def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
 )
 def answer_form(run: LoggedRun) -> Evidence | None:
     """The reward expects another answer format, so right answers score nothing."""
-    reads, unpaid, other = source_marks(run.reward_source), unpaid_with_gold(run.texts), []
-    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
-    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
-    if reads and asks and not reads & asks:
-        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
-    if evidence := hardly_paid(run).get("answer_form"):
-        return evidence
-    if not unpaid:
-        return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
-    used = marks_with_gold(unpaid)
-    if used & reads:
-        return None  # the reward reads this mark, so its comparison is at fault (`gold_mismatch`)
-    where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}" if reads else ""
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{where}"
-    return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
+    return unpaid_answers(run).get("answer_form")
 
 
 def shifted_gold(run: LoggedRun) -> Fact | None:
@@ -120,7 +127,6 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
     train = [t for t in run.texts if t.kind == "train" and t.gold]
     golds, prompts = {t.gold for t in train}, {t.prompt for t in train}
-    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
     if shift:
         return Evidence(CERTAIN + 0.08, [shift])
     if other:
@@ -128,11 +134,7 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.08, [Fact(text, run.reward_file)])
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
-    if not unpaid:
-        return hardly_paid(run).get("gold_mismatch")
-    in_mark = bool(marks_with_gold(unpaid) & reads)
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
-    return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
+    return unpaid_answers(run).get("gold_mismatch")
 
 
 def placeholder(source: str) -> str:
