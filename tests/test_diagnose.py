@@ -204,6 +204,7 @@ none, single updates that round in bf16 | learns | optim/updates = 1.0; policy/r
     0.002 * (n == 9)
 sampler_mismatch, from step 26 on | flat | optim/updates = 1.0; policy/ratio_max = 1.4 if n > 25 else 1.0;
     policy/clip_frac = 0.0
+limit_too_short, a quarter at every step, log | flat | rollout/truncated_frac = 0.25
 stale_weights | flat | mismatch/kl = 0.0003 * n
 none, a critic that still learns | flat | value/explained_variance = 0.008 * n - 0.3
 critic_useless, log | learns | value/explained_variance = 1e-07 * n
@@ -992,14 +993,6 @@ def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, ca
         assert diagnose.main([run, *words.split()]) == 2
         message = capsys.readouterr().err
         assert f"got {words.split()[0]}" in message and ("does not exist" in message) == (words in missing)
-
-
-@pytest.mark.parametrize(("parts", "score"), [({"correct": 0.5}, 0.5), ({"correct": 0.5, "form": 1.0}, None)])
-def test_a_table_of_trl_that_is_named_as_samples(parts, score, tmp_path):
-    row = {"step": "3", "prompt": "p", "completion": "c", "advantage": 0.1, "answer": "7"} | parts
-    write_lines(tmp_path / "t.jsonl", [row])
-    text = diagnose.sample_texts(diagnose.rows_of_samples(tmp_path / "t.jsonl"), {})[0]
-    assert (text.step, text.score, text.parts, text.gold) == (3, score, parts, "7")
 
 
 SAMPLES = {  # files of samples: the texts and scores in them
