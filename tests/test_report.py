@@ -120,7 +120,7 @@ def test_findings_stand_at_the_top_with_cause_and_remedy(tmp_path):
 def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
     make_run(tmp_path / "run", metrics(12))
     text = seen(page_of(tmp_path, tmp_path / "run"))
-    assert "The log ends at step 12 of 20; it was last written 0 minutes ago." in text
+    assert "The log ends at step 12 of 20; last written 20" in text
 
 
 def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
@@ -156,11 +156,6 @@ def test_settings_that_differ(tmp_path):
     assert (
         "0.250 (0.175 to 0.343) → 0.750 (0.657 to 0.825) learned It ran to its end: step 20 of 20. 0.750 (20)" in text
     )
-
-
-def test_curves_of_other_trainers_have_our_names(tmp_path):
-    metrics = {m["name"]: m for m in data_in(page_of(tmp_path, DATA / "verl_healthy.log"), "curve")["metrics"]}
-    assert metrics["kl/approx"]["series"][0]["as"] == "actor/ppo_kl" and metrics["kl/approx"]["meaning"]
 
 
 RECORDED = ROOT / "tests" / "data" / "report"  # runs of TRL 1.16 and verl 0.9.1

@@ -11,13 +11,11 @@ from parts.reading.run_folder import json_beside
 from programs.report.sources import Source
 
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
-SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
 ABOUT = (
     ("model", ("model", "actor_rollout_ref.model.path")),
     ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
     ("data", ("data", "data.train_files")),
 )
-SPANS = ((86400, "days"), (3600, "hours"), (60, "minutes"))
 
 
 def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
@@ -47,7 +45,7 @@ def held_out_facts(run: LoggedRun) -> dict | None:
     return facts | {"several": len(points) > 1}
 
 
-def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
+def outcome(run: LoggedRun, folder: Path) -> str:
     """How far the run came, and why it ended there, as far as its files say."""
     last = max(run.steps() or [step for _, step, _ in run.bad])
     planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
@@ -56,10 +54,8 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
         return f"It ran to its end: {at}."
     if any(step >= last for _, step, _ in run.bad):
         return f"It ends at {at} with values that are not finite."
-    log = Path(run.path)
-    age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
-    size, unit = next((pair for pair in SPANS if age >= 2 * pair[0]), (60, "minutes"))
-    return f"The log ends at {at}; it was last written {age / size:.0f} {unit} ago."
+    written = datetime.datetime.fromtimestamp(Path(run.path).stat().st_mtime)
+    return f"The log ends at {at}; last written {written:%Y-%m-%d %H:%M}."
 
 
 def seconds_of(run: LoggedRun, folder: Path) -> float | None:
@@ -75,10 +71,10 @@ def seconds_of(run: LoggedRun, folder: Path) -> float | None:
 
 def to_repeat(run: LoggedRun, folder: Path) -> str:
     """The command line that repeats a run; "" where the log does not have its settings."""
-    script = "scripts/on_policy_distillation.py" if "teacher" in run.config else SCRIPTS.get(run.trainer)
-    if run.format != "metrics.jsonl" or not run.config or not script:
+    script = "on_policy_distillation" if "teacher" in run.config else run.trainer
+    if run.format != "metrics.jsonl" or not run.config or run.trainer not in ("ppo_train", "grpo_train"):
         return ""
-    return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
+    return f"python scripts/{script}.py --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
 
 
 def about(config: dict) -> list[str]:
@@ -87,7 +83,7 @@ def about(config: dict) -> list[str]:
     return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in values if value]
 
 
-def run_facts(source: Source, now: datetime.datetime) -> dict:
+def run_facts(source: Source) -> dict:
     """All that the page says of a run, beside its curves and samples."""
     run, folder = source.run, source.folder
     ours = "on_policy_distillation" if run.dialect == "ours" and "teacher" in run.config else run.trainer
@@ -98,7 +94,7 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "trainer": {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, ours),
         "about": about(run.config),
         "held_out": held_out_facts(run),
-        "outcome": outcome(run, folder, now),
+        "outcome": outcome(run, folder),
         "steps_logged": len(run.steps()),
         "seconds": seconds_of(run, folder),
         "texts": {text.id: text for text in run.texts},
