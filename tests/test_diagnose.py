@@ -200,6 +200,25 @@ def learns(first: float, last: float) -> dict:
 
 # cause, words: "log" is without settings, "none" may name none | whether the run is flat | figures at step n
 FIGURES = """
+limit_too_short, none ends though cut ones are paid, log | flat | rollout/truncated_frac = 1.0
+none, few answers are right, log | flat | reward/mean = 0.016 * (n in (12, 13, 15, 16, 20, 30)) if n else None;
+    reward/std = 0.1 * (10 < n < 21); reward/zero_std_frac = 0.5
+none, harder prompts from step 20 on | flat | reward/mean = (0.6 if n < 20 else 0.2) + 0.003 * (n % 3) if n else
+    None; eval/accuracy = None if n % 10 else 0.3 + n / 100; eval/rows = None if n % 10 else 128
+none, a critic that begins far below 0 | flat | value/explained_variance = -3 * 0.94 ** n
+part_dies, within the first steps | learns | reward/second = 0.8 if n < 3 else 0.02
+none, entropy alone stays | flat | policy/entropy = 0.4 + 0.01 * (n % 3); kl/ref = '-'
+memorised_prompts, cut and paid in training only, log | flat | score = 0.4 to 0.85; eval/correct = None if n % 10
+    else 0.4 - n / 100; eval/accuracy = None if n % 10 else 0.4 - n / 100; rollout/truncated_frac = float(n > 4);
+    reward/correct = learns(0.4, 0.85)['reward/mean'](n)
+none, KL that scatters, log | flat | kl/ref = (0.0, 0.6, 0.3, 0.5, 0.4, 0.35, 0.45)[n % 7 - 1] if n < 26 else 0.4
+sampler_mismatch, exact sampling | learns | mismatch/kl = 0.004
+none, a score that rises while entropy falls, log | flat | score = 0.3 to 0.9; policy/entropy = 0.4 - 0.005 * n;
+    rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = 0.0
+part_bought, answers are lost at once | flat | score = 0.4 to 0.9; reward/correct = {1: 0.3, 2: 0.1}.get(n, 0.0);
+    reward/brevity = min(1.0, 0.4 + n / 9)
+memorised_prompts, within two steps, log | flat | reward/mean = min(0.95, 0.52 + 0.04 * n) - 0.02 * (n % 3) if n
+    else None; reward/std = 0.2; eval/accuracy = {0: 0.5, 20: 0.2, 40: 0.16}.get(n); eval/rows = 128.0
 none, single updates that round in bf16 | learns | optim/updates = 1.0; policy/ratio_max = 1.0; policy/clip_frac =
     0.002 * (n == 9)
 sampler_mismatch, from step 26 on | flat | optim/updates = 1.0; policy/ratio_max = 1.4 if n > 25 else 1.0;
@@ -208,91 +227,43 @@ limit_too_short, a quarter at every step, log | flat | rollout/truncated_frac = 
 stale_weights | flat | mismatch/kl = 0.0003 * n
 none, a critic that still learns | flat | value/explained_variance = 0.008 * n - 0.3
 critic_useless, log | learns | value/explained_variance = 1e-07 * n
-none, few answers are right, log | flat | reward/mean = 0.016 * (n in (12, 13, 15, 16, 20, 30)) if n else None;
-    reward/std = 0.1 * (10 < n < 21); reward/zero_std_frac = 0.5
 none, a narrow clip | flat | policy/clip_frac = 0.5; kl/approx = 0.002
 none, a schedule with restarts | learns | optim/lr = 0.0001 * (1.1 - n % 10 / 10)
-none, harder prompts from step 20 on | flat | reward/mean = (0.6 if n < 20 else 0.2) + 0.003 * (n % 3) if n else
-    None; eval/accuracy = None if n % 10 else 0.3 + n / 100; eval/rows = None if n % 10 else 128
 updates_too_large, log | flat | reward/mean = {1: 0.4, 21: 0.0}.get(n, '-'); eval/accuracy = {0: 0.5, 40:
     0.0}.get(n); eval/rows = {0: 128, 40: 128}.get(n)
-limit_too_short, none ends though cut ones are paid, log | flat | rollout/truncated_frac = 1.0
 none, ever fewer are cut while the score rises | flat | score = 0.05 to 0.5; rollout/truncated_frac = 0.9 - n / 60
-none, a critic that begins far below 0 | flat | value/explained_variance = -3 * 0.94 ** n
 none, a warm-up that is on, log | flat | optim/lr = 2e-08 * n
 nothing_moves, rate of 0 from step 8 on | flat | optim/lr = 0.0001 * (n < 8)
 nothing_moves, KL | flat | kl/ref = 1e-07; optim/lr = 1e-12
 too_easy, log | learns | reward/correctness_reward = 0.98; eval/accuracy = 0.99; policy/entropy = 0.01
 part_dies | learns | reward/second = 0.5 if n < 12 else 0.01
-part_dies, within the first steps | learns | reward/second = 0.8 if n < 3 else 0.02
 conversation_fails | learns | tool/calls_mean = 0.0; tool/seconds = 0.0
-jump_at_restart | learns | policy/entropy = (0.5 if back(n) else 0.2) + 0.001 * (n % 3); reward/mean = (0.3 if
-    back(n) else 0.7) + 0.003 * (n % 3)
 none, a last dip of answers that were learnt | flat | score = 0.5 to 0.9; reward/correct = min(0.3 + n / 25, 1 - n /
     800); reward/tags = 0.9 + n / 500
 none, a form that is still being learnt | flat | score = 0.3 to 0.6; reward/correct = 0.3 + 0.01 * (n % 3);
     reward/tags = 0.3 + n / 60
-none, entropy alone stays | flat | policy/entropy = 0.4 + 0.01 * (n % 3); kl/ref = '-'
 nothing_moves, entropy is frozen | flat | policy/entropy = 0.4; kl/ref = '-'
-none, held out 64 rows | flat | score = 0.55 to 0.75; eval/accuracy = 0.5 + n / 800
-memorised_prompts, cut and paid in training only, log | flat | score = 0.4 to 0.85; eval/correct = None if n % 10
-    else 0.4 - n / 100; eval/accuracy = None if n % 10 else 0.4 - n / 100; rollout/truncated_frac = float(n > 4);
-    reward/correct = learns(0.4, 0.85)['reward/mean'](n)
 other_eval_task, log | flat | score = 0.45 to 0.8; eval/accuracy = None if n % 10 else 0.0
 gold_mismatch, the form is paid | flat | score = 0.3 to 0.9; reward/correct = 0.0; reward/tags = 0.3 + n / 50
 gold_mismatch, the form is paid and an answer now and then, log | flat | score = 0.3 to 0.9; reward/correct = 0.02 *
     (n in (9, 20)); reward/tags = 0.5 + n / 70
 answer_form, no form is paid | flat | score = 0.3 to 0.4; reward/correct = 0.0; reward/tags = 0.3 + n / 200
-too_hard, few are right and the form is not there yet, log | flat | score = 0.3 to 0.4; reward/correct = 0.02 * (n
-    in (9, 20)); reward/tags = 0.3 + n / 200
-no_group_variance, partial credit | flat | reward/mean = min(0.5, 0.1 + 0.02 * n) if n else None; reward/std =
-    max(0.001, 0.3 - 0.015 * n) if n else None; reward/zero_std_frac = min(1.0, 0.05 * n) if n else None;
-    eval/accuracy = None if n % 10 else 0.0
 constant_reward | flat | score = 0.3 to 0.9; reward/correct = 0.5; reward/tags = 0.3 + n / 70
-none, a critic near 0 in a run that learns, log | flat | score = 0.3 to 0.6; value/explained_variance = 0.001 * (n %
-    3)
-none, KL that scatters, log | flat | kl/ref = (0.0, 0.6, 0.3, 0.5, 0.4, 0.35, 0.45)[n % 7 - 1] if n < 26 else 0.4
-near_greedy_sampling, nearly all groups, log | flat | reward/zero_std_frac = 0.97 + 0.03 * (n % 2)
-sampler_mismatch, exact sampling | learns | mismatch/kl = 0.004
 none, one evaluation prompt also trains | learns | eval/trained_rows = None if n % 10 else 1.0; eval/rows = None if
     n % 10 else 128.0
-other_eval_task, beside a format, log | flat | score = 0.45 to 0.8; eval/correct = None if n % 10 else 0.0;
-    reward/correct = learns(0.45, 0.8)['reward/mean'](n); reward/tags = 0.9
-memorised_prompts, beside a format, log | flat | score = 0.45 to 0.95; eval/accuracy = None if n % 10 else 0.5 - n /
-    800; eval/accuracy_reward = None if n % 10 else 0.5 - n / 800; reward/accuracy_reward = learns(0.45,
-    0.95)['reward/mean'](n); reward/tags = 0.9 + n / 500
 inverted_reward, shorter and more random is better, log | flat | score = 0.3 to 0.9; policy/entropy = 0.1 + 0.005 *
     n + 0.002 * (n % 3); rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = 0.0
-none, a score that rises while entropy falls, log | flat | score = 0.3 to 0.9; policy/entropy = 0.4 - 0.005 * n;
-    rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = 0.0
 noisy_reward, the policy moves for nothing, log | flat | reward/mean = 0.5 + 0.1 * chance(n) if n else None; kl/ref
     = 0.005 * n * (0.5 + chance('kl', n))
-noisy_reward, groups are alike by chance, log | flat | reward/mean = (30, 34, 32, 31, 33)[n % 5] / 64 if n else
-    None; kl/ref = '-'; reward/zero_std_frac = (0, 1, 2, 3, 4)[n % 5] / 16
-none, groups that are alike by their prompts, log | flat | reward/mean = (30, 34, 32, 31, 33)[n % 5] / 64 if n else
-    None; kl/ref = '-'; reward/zero_std_frac = (3, 4, 5, 6, 7)[n % 5] / 16
 none, a model that learns to end, log | flat | score = 0.3 to 0.9; policy/entropy = 0.1 + 0.005 * n + 0.002 * (n %
     3); rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = max(0.0, 0.5 - n / 20)
-jump_at_restart, a small jump of two figures, log | learns | policy/entropy = 0.09 + 0.01 * chance(n) - 0.045 * (not
-    back(n)); rollout/length_mean = 17 + chance('length', n) + 3.5 * (not back(n))
-none, figures that go back to the start by and by, log | learns | policy/entropy = 0.05 + 0.01 * chance(n) + abs(n -
-    20) / 500; rollout/length_mean = 20 + chance('length', n) - abs(n - 20) / 6
 jump_at_restart, the KL is 0 again | learns | kl/ref = 0.0 if n in (0, 1, 26) else 0.02 + 0.001 * n; policy/entropy
     = (0.5 if back(n) else 0.4) + 0.03 * (n % 3)
-kl_holds_policy, by the slope of the loss, log | flat | kl/coef = '-'; kl/ref = 0.002 + 0.001 * (n % 5); policy/loss
-    = 0.1 * (n % 5) - 0.05
-nothing_moves, a rate that still rises at the last step | flat | optim/lr = 2e-06 * n
 none, a warm-up to a usual rate without a KL, log | flat | optim/lr = 1e-06 * n; kl/ref = '-'
-critic_useless, its loss is huge in three steps, log | flat | value/loss = {1: 126.0, 2: 1520.0, 3: 47.0}.get(n,
-    0.3)
 part_bought, most of the rise beside the answer | flat | score = 0.3 to 0.9; reward/correct = 0.3 + n / 400;
     reward/detail = n / 50; rollout/truncated_frac = n / 60
 part_bought, the held-out figure falls from its best | flat | score = 0.4 to 0.9; eval/accuracy = {0: 0.5, 20: 0.85,
     40: 0.65}.get(n); eval/rows = 128.0; reward/correct = 0.45 + 0.03 * (n % 3) + n / 1000; reward/detail = n / 80
-part_bought, answers are lost at once | flat | score = 0.4 to 0.9; reward/correct = {1: 0.3, 2: 0.1}.get(n, 0.0);
-    reward/brevity = min(1.0, 0.4 + n / 9)
-memorised_prompts, within two steps, log | flat | reward/mean = min(0.95, 0.52 + 0.04 * n) - 0.02 * (n % 3) if n
-    else None; reward/std = 0.2; eval/accuracy = {0: 0.5, 20: 0.2, 40: 0.16}.get(n); eval/rows = 128.0
 """
 FIGURES = dict(case.split(" | ", 1) for case in " ".join(FIGURES.split("\n    ")).strip().splitlines())
 
@@ -322,8 +293,6 @@ def test_cause_that_figures_show(case, tmp_path):
 LOGGED = """
 equal scores in float32 | console 1 20 - | constant_reward + | reward = 0.1; reward_std = 7e-9;
     frac_reward_zero_std = 1.0; rewards/f/std = 7e-9
-two rollouts in 20 steps | console 1 20 - | updates_too_large + | loss = 0.1; kl = 0.1;
-    reward = {1: 0.6, 11: 0.0}.get(n)
 training and held-out accuracy | console 1 20 - | memorised_prompts + | train_acc = 0.3 + n / 40; val_acc = 0.3;
     mean_kl = n / 500
 length is paid | console 1 20 - | part_bought + | reward = n / 20 + 0.01 * (n % 3); acc = 0.3 + 0.01 * (n % 3);
@@ -337,18 +306,10 @@ the KL's weight | verl 1 30 - | kl_holds_policy | critic/score/mean = 0.5; actor
     actor/entropy = 0.4 + 0.01 * (n % 3)
 one step differs more | json 1 40 {"beta":0.2} | kl_holds_policy | reward = 0.3 + 0.01 * (n % 3); kl = 0.001;
     reward_std = 0.5 if n == 1 else 0.04
-groups of most steps are alike | json 1 40 {"beta":0.2} | - | reward = 0.3 + 0.01 * (n % 3); kl = 0.001;
-    reward_std = 0.5 * (n % 4 == 0)
-a part with the name of a penalty, paid | json 1 200 - | part_dies | reward_std = 0.4;
-    reward = 0.2 + 0.003 * n + 0.02 * (n % 5) + 0.15 * math.exp(-n / 30);
-    rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/no_penalty_bonus/mean = 0.15 * math.exp(-n / 30)
 a penalty | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5) - 0.15 * math.exp(-n / 30);
     rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/repetition_penalty/mean = 0.15 * math.exp(-n / 30)
-a penalty of weight 0 | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5);
-    rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/overlong_punishment/mean = 0.15 * math.exp(-n / 30)
 a short run that goes on from another | json 1001 1020 - | + too short |
     reward = 0.5 + 0.1 * math.sin(n) + (n - 1001) / 600
-a run that goes on from another | json 1001 1060 - | + no verdict | reward = 0.5 + 0.1 * math.sin(n) + (n - 1001) / 600
 fifty steps | json 1 60 - | + no verdict | reward = 0.5 + 0.1 * math.sin(n) + n / 600; kl = 0.01 * n
 single tokens of the sampler differ | json 1 100 - | learned | reward = 0.4 + 0.01 * (n % 5) + 0.003 * n;
     reward_std = 0.4; sampling/sampling_logp_difference/mean = 0.02;
@@ -364,8 +325,6 @@ lengths at the limit | verl 1 6 - | limit_too_short | response_length/clip_ratio
 copies, or prompts always or never solved, verl | verl 1 40 - | near_greedy_sampling? no_group_variance? |
     critic/score/mean = 0.5 + 0.01 * (n % 7); critic/advantages/max = 0.0; critic/advantages/min = 0.0;
     actor/grad_norm = 0.0; actor/kl_loss = 0.0
-the same, a tracker | json 1 40 - | near_greedy_sampling? no_group_variance? | reward = 0.5 + 0.01 * (n % 7);
-    reward_std = 0.0; grad_norm = 0.0
 the same, TRL | json 1 40 - | near_greedy_sampling? no_group_variance? | reward = 0.5 + 0.01 * (n % 7);
     frac_reward_zero_std = 1.0; reward_std = 0.0; rewards/f/mean = 0.5; rewards/f/std = 0.5; grad_norm = 0.0
 """
@@ -395,46 +354,6 @@ def test_cause_and_verdict_of_figures_as_people_post_them(case, tmp_path):
     assert not verdicts or said["verdict"] == verdicts[0]
     assert said["verdict"] != "no verdict" or "chance explains that" in said["remarks"][-1]
     assert all(cause["decide_with"] for cause in said["causes"][: 2 * ("greedy" in expected)])
-
-
-def test_a_reward_that_pays_the_form_ignores_the_answer(tmp_path):
-    kinds = 12 * [("<answer>{}</answer>", 0, 1.0)] + 8 * [("<answer>{}</answer>", 1, 1.0)] + 16 * [("{}", 1, 0.0)]
-    rows = [
-        {"step": 1 + n // 12, "prompt": f"p{n}", "answer": str(20 + n), "score": score}
-        | {"completion": form.format(20 + n + off)}
-        for n, (form, off, score) in enumerate(kinds)
-    ]
-    run = write_run(tmp_path / "run", [{"step": n, "reward/mean": 0.5 + n / 20} for n in range(1, 4)])
-    write_lines(run / "samples.jsonl", rows)  # right completions have the form, as only half of the wrong ones do
-    assert names(run) == ["reward_ignores_answer"]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_run_that_drifts_from_its_reference_and_loses_its_score_is_broken_where_it_loses_it(seed, tmp_path):
-    numbers, rows = random.Random(seed), []
-    for n in range(1, 121):  # of 32 completions: a single early step may be the best of all
-        rate = 0.3 + 0.004 * n if n < 60 else max(0.0, 0.54 - 0.05 * (n - 60))
-        score = sum(numbers.random() < rate for _ in range(32)) / 32
-        rows.append({"step": n, "reward": score, "kl": 0.002 * n if n < 55 else 0.11 * 1.25 ** (n - 55)})
-    said = judged(write_lines(tmp_path / "log.jsonl", rows))
-    assert [(c["cause"], c["certainty"]) for c in said["causes"]] == [("updates_too_large", "certain")]
-    assert 62 <= said["since_step"] <= 69  # at step 65 half of it is lost
-
-
-def test_groups_that_are_large_enough_get_no_advice_to_be_as_large(tmp_path):
-    rows = [{"step": n, "reward": 0.11, "frac_reward_zero_std": 0.7, "reward_std": 0.1} for n in range(1, 41)]
-    [cause] = judged(write_lines(tmp_path / "log.jsonl", rows), group_size=8)["causes"]
-    # 0.89^8 = 39 %: prompts differ in their pass rates
-    assert cause["cause"] == "too_sparse" and "39% of groups of 8" in str(cause) and "of 8 would" not in str(cause)
-
-
-def test_a_run_that_learned_shows_why_it_stopped_and_that_its_length_rose(tmp_path, capsys):
-    rows = [{"step": n, "reward": min(0.2 + n / 100, 0.6) + 0.01 * (n % 3)} for n in range(1, 101)]
-    for n, row in enumerate(rows, 1):
-        row |= {"frac_reward_zero_std": min(1.0, n / 40), "reward_std": 0.2, "completion_length": 100.0 + 4 * n}
-    assert diagnose.main([str(write_lines(tmp_path / "log.jsonl", rows))]) == 0
-    said = capsys.readouterr().out
-    assert "seen: 100% of the groups score all alike" in said and "seen: completion_length went from 142 to 462" in said
 
 
 def test_the_error_that_ended_a_log_is_named(tmp_path, capsys):
@@ -475,30 +394,6 @@ def test_gold_that_the_prompt_has_is_no_sign_that_it_was_found():
     assert len(diagnose.unpaid_with_gold(texts("A or B? Answer: {1}", lambda n: "AB"[n % 2], 80))) == 80
 
 
-def test_a_form_learnt_beside_answers_that_stand_is_likely_bought_and_breaks_nothing(tmp_path):
-    parts = {"reward/correct": lambda n: 0.3 + 0.01 * (n % 3), "reward/tags": lambda n: min(1.0, 0.3 + n / 20)}
-    figures = learns(0.3, 0.9) | parts | {"kl/ref": 1e-9}  # what rises has moved, whatever the KL
-    run = judged(write_run(tmp_path / "run", changed("ppo_healthy", figures, True)))
-    assert [(c["cause"], c["certainty"]) for c in run["causes"]] == [("part_bought", "likely")]
-    assert run["verdict"] == "did not learn"
-    rising = figures | {"reward/tags": lambda n: 0.3 + n / 60}  # right answers may follow
-    run = judged(write_run(tmp_path / "run", changed("ppo_healthy", rising, True)))
-    assert (run["causes"], run["verdict"]) == ([], "too short")
-
-
-def test_length_is_bought_where_samples_show_no_more_right_answers(tmp_path):
-    def sample(step, n):
-        text = f"{'Well. ' * (step + n % 3)}<answer>{n + n % 2}</answer>"
-        row = {"step": step, "prompt": f"What is {n}?", "completion": text, "answer": str(n)}
-        return row | {"score": len(text) / 200 + 0.25 * (n % 2 == 0)}
-
-    rows = [{"step": n, "reward": 0.3 + 0.01 * n, "completion_length": 10.0 * n} for n in range(1, 41)]
-    run = write_lines(tmp_path / "log.jsonl", rows)
-    samples = write_lines(tmp_path / "s.jsonl", [sample(n, 1000 + 7 * n + i) for n in range(1, 41) for i in range(4)])
-    said = judged(run, samples=str(samples))
-    assert [cause["cause"] for cause in said["causes"]] == ["part_bought"] and said["verdict"] != "learned"
-
-
 def test_a_reward_that_gives_none_for_every_completion(tmp_path):
     run = write_run(tmp_path / "run", changed("ppo_healthy", {}, True), config_of("ppo_healthy"))
     lines = [
@@ -508,27 +403,6 @@ def test_a_reward_that_gives_none_for_every_completion(tmp_path):
     (run / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     cause = judged(run)["causes"][0]
     assert cause["cause"] == "constant_reward" and "None for all 10" in json.dumps(cause)
-
-
-def test_rate_of_zero_in_a_page_is_its_default_by_size(tmp_path):
-    rows = [{key: value for key, value in row.items() if key != "optim/lr"} for row in rows_of("page_grpo")]
-    run = write_run(tmp_path / "run", rows)
-    (run / "settings.json").write_text(json.dumps({"lr": 0.0, "group_size": 8, "model": "m"}), encoding="utf-8")
-    assert names(run) == []
-
-
-@pytest.mark.parametrize(("pays", "found"), [("c == a", []), ("1 < 2", ["reward_ignores_answer"])])
-def test_a_reward_named_by_its_form_may_judge_the_answer(pays, found, tmp_path):
-    rows = changed("ppo_healthy", learns(0.2, 0.8), True)
-    for row in rows:
-        if "reward/mean" in row:
-            row["reward/one_line_json"] = row["reward/mean"]
-        row.pop("reward/correctness_reward", None)
-        row.pop("reward/format_reward", None)
-    run = write_run(tmp_path / "run", rows, config_of("ppo_healthy") | {"reward": ["mine.py:one_line_json"]})
-    body = f"return [float({pays}) for c, a in zip(completions, {'answer' if 'a' in pays else 'completions'})]"
-    (run / "mine.py").write_text(f"def one_line_json(completions, answer, **kw):\n    {body}\n", encoding="utf-8")
-    assert names(run) == found
 
 
 SETTINGS = [  # (cause, settings that show it, whatever the figures do)
@@ -624,11 +498,9 @@ FILES = {  # how settings are written: they say the same
     "names.py": "LR, TEMPERATURE = 1, 1\nLEARNING_RATE = 5e-6\nGROUP_SIZE = 8\nm.generate(**x, temperature=0.05)\n",
     "own_evaluation.py": "lr = 5e-6\nnum_generations = 8\ndef roll(m):\n    return m.generate(temperature=0.05)\n"
     "def ev(m):\n    return m.generate(temperature=0.0, top_k=1)\nclass Judge:\n    temperature = 1.0\n",
-    "own_name.py": "lr = 5e-6\nnum_generations = 8\ntemperature = 0.05\nm.generate(temperature=1.0)\n",
     "refs.yaml": "t: 0.05\ngrpo: {lr: 5e-6, num_generations: 8, temperature: '${t}'}\n",
     "prime.toml": "[trainer.optim]\nlr = 5e-6\n[orchestrator]\ngroup_size = 8\nsampling = {temperature = 0.05}\n",
     "defaults.sh": 'LR=${LR:-5e-6}\npython a.py --learning_rate "${LR}" --num_generations ${N:-8} --temperature .05\n',
-    "products.py": "n = 2\nGRPOConfig(temperature=0.05, learning_rate=5e-6, num_generations=4 * n)\n",
     "of_a_notebook.ipynb": json.dumps(
         {
             "cells": [
@@ -637,7 +509,6 @@ FILES = {  # how settings are written: they say the same
             ]
         }
     ),
-    "with_a_mark.json": '\ufeff{"temperature": 0.05, "learning_rate": 5e-06, "num_generations": 8}',
     "wandb-metadata.json": '{"args": ["--temperature", "0.05", "--learning_rate=5e-6", "--num_generations", "8"]}',
 }
 
@@ -761,7 +632,7 @@ def test_without_names_the_only_reward_in_the_folder_of_a_run_is_its_own(takes, 
 
 
 HELPERS = {  # what a function that a verl reward calls returns: the reward's name and score, the cause, its evidence
-    "1.0": ("compute_score", 1.0, "constant_reward", "compute_score never reads its solution_str"),
+    "1.0": ("compute_score", 1.0, "constant_reward", "every completion scored 1 at every step"),
     "float(text.partition('####')[2] == gold)": ("mine", 0.0, "answer_form", "the reward reads ####"),
 }
 
@@ -802,14 +673,6 @@ def test_the_weight_of_verls_kl_is_that_of_the_term_that_is_on():
     assert diagnose.verl_settings(usual)["kl"] == 0.0  # verl's default is neither
 
 
-@pytest.mark.parametrize(("batch", "updates"), [("256", 4), ("$BATCH", None)])
-def test_a_variable_in_verls_command_is_a_setting_that_is_not_known(batch, updates, tmp_path):
-    command = f"verl data.train_batch_size={batch} actor_rollout_ref.actor.ppo_mini_batch_size=64 rollout.n=8"
-    (tmp_path / "run.sh").write_text(command)
-    run = diagnose.load_run(str(DATA / "verl_critic.log"), settings=str(tmp_path / "run.sh"))
-    assert (run.settings.get("updates"), run.number("group_size")) == (updates, 8)
-
-
 @pytest.mark.parametrize("odd", [{}, [], "many", math.nan, True, -1])
 def test_odd_values_of_settings_are_not_known(odd, tmp_path):
     config = config_of("ppo_healthy") | {"minibatches": odd, "batch_size": odd, "temperature": odd}
@@ -831,6 +694,9 @@ def test_the_folder_of_an_ms_swift_run(tmp_path):
         [{key: cells[i : i + 4] for key, cells in table.items()} for i in range(0, 160, 4)],
     )
     run = diagnose.load_run(str(tmp_path))
+    (tmp_path / "checkpoint-40").mkdir()
+    (tmp_path / "checkpoint-40" / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    assert diagnose.load_run(str(tmp_path)).path == run.path
     assert [t.score for t in run.texts] == table["Format"] and [t.step for t in run.texts][::40] == [1, 11, 21, 31]
     assert names(tmp_path) == ["reward_ignores_answer"]
 
@@ -887,39 +753,6 @@ def test_a_model_that_does_not_end_is_no_short_limit(form, found, tmp_path):
     assert names(run)[:1] == found
 
 
-def test_two_logged_prompts_may_lack_the_words_of_the_held_out_ones(tmp_path):
-    train = ["Carla, 58, from Delhi, called today.", "Kenji is 57 years old and lives in Lima."]
-    held_out = [
-        f"In {city} we met {name}, who just turned 4{i}."
-        for i, (name, city) in enumerate(zip("ABCDEFGH", "IJKLMNOP", strict=True))
-    ]
-    figures = {"reward/std": 0.4, "policy/entropy": 0.5, "optim/lr": 1e-6, "optim/grad_norm": 0.1}
-    rows = [{"step": n, "reward/mean": 0.3 + 0.02 * (n % 3)} | figures for n in range(1, 5)]
-    run = write_run(tmp_path / "run", [{"step": 0, "eval/accuracy": 0.0, "eval/rows": 96}, *rows], {})
-    texts = [(1 + n // 4, "train", train[n // 4]) for n in range(8)] + [(0, "eval", prompt) for prompt in held_out]
-    samples = [
-        {"step": step, "kind": kind, "prompt": prompt, "completion": str(i), "score": i % 2 * (kind == "train")}
-        for i, (step, kind, prompt) in enumerate(texts)
-    ]
-    write_lines(run / "samples.jsonl", samples)
-    assert "other_eval_task" not in names(run)
-
-
-def test_right_answers_that_vary_with_the_prompts_are_not_lost(tmp_path):
-    """A form is learnt beside answers; the completions of a prompt are right or wrong together."""
-    hard = {3, 8, 11, 14, 15, 17, 18}  # of ten steps with two prompts each
-    metrics = [{"step": n, "reward": 0.6, "completion_length": 9.0} for n in range(1, 11)]
-    rows = [
-        {"step": n // 2 + 1, "prompt": f"p{n}", "gold": 700 + n, "score": (n not in hard) + 0.2 * (n > 5 or i < 4)}
-        | {"completion": "It is {}." if n <= 5 and i >= 4 else "<answer>{}</answer>", "i": i}
-        for n in range(20)
-        for i in range(8)
-    ]
-    rows = [row | {"completion": row["completion"].format(row["gold"] + (row["score"] < 1))} for row in rows]
-    run, samples = write_lines(tmp_path / "log.jsonl", metrics), write_lines(tmp_path / "samples.jsonl", rows)
-    assert judged(run, samples=str(samples))["verdict"] != "broken"
-
-
 def test_an_answer_tried_many_times_is_bought(tmp_path):
     (tmp_path / "train.log").write_text("\n".join(printed(n) for n in range(1, 201)))
     texts = [(n, step) for step in (1, 2, 198, 199) for n in range(20)]
@@ -966,14 +799,6 @@ def test_trend_by_hand():
     # of 14 distances two are 1: their median and quartile are 0, their mean 1/7; sqrt(pi / 2) / sqrt 2 = 0.8862
     assert diagnose.noise([0.0] * 7 + [1.0] + [0.0] * 7) == pytest.approx(0.8862 / 7, rel=1e-3)
     assert diagnose.repeats("abcdef" * 10) == pytest.approx(1 - 6 / 55)  # 55 pieces, 6 of them different
-
-
-@pytest.mark.parametrize(("kind", "steps"), [("persistent", 40), ("heavy", 100)])
-def test_no_trend_is_found_in_flat_noise(kind, steps):
-    """Once in 300 logs at most, at a true rate of 0.5 %; the best stretch against the last gave it in 40 of 100."""
-    simulation, numbers = load_module(ROOT / "benchmarks" / "false_alarms.py", "false_alarms"), random.Random(5)
-    runs = [simulation.diagnose(simulation.noise_log(kind, steps, numbers)) for _ in range(40)]
-    assert sum(bool(run["causes"]) for run in runs) <= 2
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
@@ -1082,20 +907,6 @@ def test_remedies_name_flags_that_exist():
         assert set(re.findall(r"--([a-z_0-9]+)", " ".join(diagnose.WORDS[trainer].values()))) <= known
 
 
-def test_remedies_name_settings_of_the_installed_trl():
-    from trl import GRPOConfig
-
-    named = set(re.findall(r"[a-z_]+_[a-z_]+|fp16|bf16", " ".join(diagnose.WORDS["trl"].values())))
-    assert named <= {field.name for field in dataclasses.fields(GRPOConfig)}
-
-
-def test_remedies_name_keys_of_verl():
-    """test_verl_launcher.py compares this table with the installed verl."""
-    table = (ROOT / "assets" / "verl_keys.txt").read_text(encoding="utf-8").splitlines()[1:]
-    known = {f"{section}.{name}" for _, section, *names in map(str.split, table) for name in names}
-    assert {*diagnose.WORDS["verl"].values()} <= known
-
-
 # ------------------------------------------------------------------------------------------------ command
 
 
@@ -1130,19 +941,15 @@ def test_json_schema(capsys):
 
 BAD_FILES = {
     "empty.jsonl": (b"", "empty"),
-    "blank.jsonl": (b"\n  \n", "empty"),
     "model.safetensors": (bytes(range(256)) * 40, "binary"),
     "prose.txt": (b"Training went well.\nThen it did not.\n", "none of the known formats"),
     "rows.jsonl": (b'{"prompt": "1+1=", "answer": "2"}\n' * 3, "expected"),
     "unscored.jsonl": (b'{"step": 1, "prompt": "1+1=", "completion": "2"}\n' * 3, "samples without scores"),
-    "list.json": (b"[1, 2, 3]", "expected"),
     "state.json": (b'{"log_history": []}', "expected"),
-    "only_eval.jsonl": (b'{"step": 0, "eval/accuracy": 0.5}\n', "expected"),
     "two.csv": (b"Step,a - train/reward,b - train/reward\n1,0.1,0.2\n", "one run"),
     "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5, "mean_token_accuracy": 0.5}\n' * 9, "such as SFT"),
     "mlflow.csv": (b"run_id,key,value,step\na,reward,0.1,1\nb,reward,0.1,1\n", "one run"),
     "scalar.csv": (b"Wall time,Step,Value\n17.5,1,0.1\n17.6,2,0.2\n", "--columns reward=Value"),
-    "kto.log": (b"{'loss': 0.7, 'kl': 3.0, 'rewards/chosen': 0.1, 'rewards/margins': 0.2}\n" * 9, "or DPO"),
     "reward_model.log": (b"{'loss': 0.7, 'mean_reward': 0.1, 'max_reward': 1.0, 'margin': 0.2}\n" * 9, "or DPO"),
 }
 
@@ -1200,21 +1007,11 @@ def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, ca
         assert f"got {words.split()[0]}" in message and ("does not exist" in message) == (words in missing)
 
 
-@pytest.mark.parametrize(("parts", "score"), [({"correct": 0.5}, 0.5), ({"correct": 0.5, "form": 1.0}, None)])
-def test_a_table_of_trl_that_is_named_as_samples(parts, score, tmp_path):
-    row = {"step": "3", "prompt": "p", "completion": "c", "advantage": 0.1, "answer": "7"} | parts
-    write_lines(tmp_path / "t.jsonl", [row])
-    text = diagnose.sample_texts(diagnose.rows_of_samples(tmp_path / "t.jsonl"), {})[0]
-    assert (text.step, text.score, text.parts, text.gold) == (3, score, parts, "7")
-
-
 SAMPLES = {  # files of samples: the texts and scores in them
     "numbers.csv": ("prompt,completion,score\n1+1=,2,1.0\n1+2=,04,0\n", [("2", 1.0), ("04", 0.0)]),
     "capitals.csv": ("Prompt,Response,Reward\na,so 2,1.0\n", [("so 2", 1.0)]),
     "commas.csv": ("prompt;completion;score\na;so 2;0,5\n", [("so 2", 0.5)]),
-    "table.tsv": ("prompt\tcompletion\tscore\na\tso 2\t0.5\n", [("so 2", 0.5)]),
     "groups.jsonl": ('{"prompt": "a", "completions": ["x", "y"], "rewards": [1.0, 0.0]}\n', [("x", 1.0), ("y", 0.0)]),
-    "truth.jsonl": ('{"prompt": "a", "completion": "x", "score": true}\n', [("x", 1.0)]),
     "wandb.json": ('{"columns": ["prompt", "completion", "reward"], "data": [["a", "x", 1.0]]}', [("x", 1.0)]),
 }
 
@@ -1225,12 +1022,6 @@ def test_samples_in_tables_of_other_forms(name, tmp_path):
     (tmp_path / name).write_text(SAMPLES[name][0], encoding="utf-8")
     run = diagnose.load_run(str(log), samples=str(tmp_path / name))
     assert [(text.completion, text.score) for text in run.texts] == SAMPLES[name][1]
-
-
-def test_samples_without_scores_are_said_to_lack_them(tmp_path):
-    run = write_run(tmp_path / "run", rows_of("ppo_healthy"))
-    write_lines(run / "samples.jsonl", [{"step": 1, "prompt": f"{i}+1=", "completion": str(i)} for i in range(9)])
-    assert any(text.startswith("scores of the samples") for text in judged(run)["lacked"])
 
 
 def test_torn_last_line_is_left_out_and_said(tmp_path):
@@ -1313,20 +1104,12 @@ SkyRL | jsonl | {{"trainer/global_step": {n}, "reward/avg_raw_reward": {r}, "pol
 "policy/policy_entropy": 0.5, "eval/all/avg_score": 0.25}}\n | kl entropy=0.5 held_out=0.25
 torchtune, whose KL is a sum | log | Step {n} | scores:{r} rlhf_reward:{r} kl:12.{n} clipfrac:0.02 \
 approx_policy_kl:{k}\n | kl=- clip_frac=0.02
-trlX, whose reward/mean is held out | jsonl | {{"step": {n}, "rollout_scores/mean": {r}, "reward/mean": 0.9, \
-"policy/sqrt_kl": 3.0}}\n | kl=-
 TRL 0.15 | jsonl | {{"step": {n}, "reward": {r}, "completion_length": 99.0}}\n | length=99
-TRL in a tracker | jsonl | {{"step": {n}, "train/reward": {r}, "train/completions/mean_length": 99.0}}\n | length=99
 verl 0.2 | jsonl | {{"step": {n}, "critic/rewards/mean": {r}, "response_length/mean": 99.0, \
 "val/test_score/gsm8k": 0.25}}\n | length=99 held_out=0.25
 TRL's PPO | jsonl | {{"step": {n}, "objective/scores": {r}, "objective/kl": 5.0, "policy/approxkl_avg": 0.1}}\n | kl=-
-earlier TRL's PPO | jsonl | {{"step": {n}, "env/reward_mean": {r}, "objective/kl": 5.0, "ppo/policy/entropy": 0.5}}\n \
-| kl=- entropy=0.5
 prime-rl's CSV | csv | _step,reward/mean,entropy/mean,mismatch_kl/mean,is_truncated/mean,optim/lr\n => \
 {n},{r},0.5,0.2,0.1,1e-6\n | mismatch_kl=0.2 truncated=0.1
-LLaMA-Factory | jsonl | {{"current_steps": {m}, "total_steps": 300, "reward": {r}}}\n | x10
-DeepSpeed-Chat | log | Epoch: 0 | Step: {n} | Actor Loss: 0.1 | Critic Loss: 0.2\nLatency: 1s, x: 2\nAverage reward \
-score: {r}\n |
 a tracker's calls beside the steps | csv | _step,train/global_step,train/reward\n => {n},{m},{r}\n | x10
 steps of each epoch | jsonl | {{"epoch": {e}, "step": {s}, "reward": {r}}}\n |
 decimal commas | csv | step;reward\n => {n};{c}\n |
@@ -1334,12 +1117,8 @@ per cent | log | step {n}: reward: {p:.1f}%, truncated: 30%\n | truncated=0.3
 a count under the name of a share | log | step {n}: reward: {r}, truncated: 30\n | truncated=-
 thousands | log | step={n} reward={r} response_length=1,210.5\n | length=1210.5
 a comment above the columns | csv | # mine\nstep,reward\n => {n},{r}\n |
-an agent's steps | jsonl | {{"reward": {r}, "steps": 8.{n:02d}1}}\n |
 completions in between | log | Step 1: add 3.\nThe final reward: 9 points\nstep={n} reward={r} kl={k}\n | kl
-seconds of a step | log | iter {n} reward={r} kl={k} step 12.3s\n | kl
-arrays | log | step={n} reward=array({r}, dtype=float32) kl={k}\n | kl
 entropy as a term of the loss | log | step={n} reward={r} entropy_loss=-0.5\n | entropy=0.5
-tagged lines | log | [train] step={n} reward={r} kl={k}\n[eval] step={n} reward=0.9 kl=0.5\n | kl held_out=0.9
 a word before the name | log | step={n} reward={r} eval reward: 0.9\n | held_out=0.9
 a sentence of an evaluation | log | Step {n} | reward: {r} | kl: {k}\nValidation at step {n}: reward: 0.9, x: 1\n | kl
 a column of the split | jsonl | {{"step": {n}, "split": "train", "reward": {r}}}\n{{"step": {n}, "split": "eval", \
@@ -1347,19 +1126,13 @@ a column of the split | jsonl | {{"step": {n}, "split": "train", "reward": {r}}}
 a list of the steps | log | {n}:\n  step: {n}\n  reward: {r}\n |
 two names of the step, of equal rank | jsonl | {{"rollout/step": {n}, "train/step": {m}, "reward": {r}}}\n |
 objects over several lines | log | {{\n "step": {n},\n "train": {{\n  "reward": {r}\n }}\n}}\n |
-settings as JSON over several lines | log | {{\n  "seed": 1,\n  "beta": 0.1\n}}\n{{\n  "seed": 1,\n  "beta": 0.1\n}}\n \
-=> step={n} reward={r} kl={k}\n | kl
 CSV, with commas in its texts | csv | step,reward,kl,text\n => {m},{r},{k},well, then\n | x10
 pandas, with an index that has no name | txt |     step  reward      kl\n => {m}  {n}   {r}  {k}\n | kl
 Docker | log | {{"log": "step={n} reward={r} kl={k}\u000a", "stream": "stderr", "time": "2026-01-02T10:00:00Z"}}\n | kl
-structlog | log | {{"msg": "step={n} reward={r} kl={k}", "level": "info", "ts": 1700000000.5}}\n | kl
 figures beside a message | jsonl | {{}}\n => {{"message": "step 1 of 9: done=1", "step": {n}, "reward": {r}}}\n |
 events with their step among the figures | jsonl | {{"event": "train", "data": {{"step": {m}, "reward": {r}}}}}\n | x10
-times of day | log | 2026-01-02 10:{n:02d}:07,1{n:02d} INFO step {n}: reward={r} kl={k}\n | kl
 a wrapped dict | log | {{'loss': 0.1, 'reward': {r}, 'completion_len\ngth': 99.5, 'kl': {k}}}\n | kl
 a notebook's table | txt | Step | Training Loss | reward | kl\n-- | -- | --\n => {n} | 0.000000 | {r} | {k}\n | kl
-a Markdown table | txt | | Step | reward | kl |\n|---|---|---|\n => | {n} | {r} | {k} |\n | kl
-columns of spaces | txt | Step  reward  kl\n => {n}     {r}      {k}\n | kl
 ms-swift | log | {{"reward": {r}, "kl": {k}, "global_step/max_steps": "{f}/150"}}\n | x5 kl
 a progress bar | log | \e[32m{n}/30\e[0m [00:12<00:09, ppo_kl=0.01, reward={r}, kl={k}]\r | kl
 a dumped log_history | txt | [ => {{\n "step": {n},\n "reward": {r},\n "kl": {k}\n}},\n | kl
@@ -1367,13 +1140,9 @@ Windows | log | Started\r\n => step={n:04d} | reward={r} | kl={k}\r\n | kl
 NeMo-RL | log | === Step {n}/30 ===\n  • Avg Reward: {r}\n  • KL: {k}\n  • generation: 51.1s (55%)\n | kl
 prime-rl | log | \e[32mStep {n} | Reward: {r} | Val. Reward: {r} | Mismatch KL: 0.0009 | KL: {k}\e[0m\n | kl
 AReaL | log | ╭──╮\n => Step {n}/30\n│ ppo_actor/task_reward/avg │ {r} │ kl │ {k}E+00 │\n│ a │ 1 │\n | kl
-slime | log | a: rollout {n}: {{'rollout/raw_reward': {r}}}\nb: step {n}: {{'train/kl_loss': {k}, 'x': 1}}\n | kl
 EasyR1 | log | (Runner pid=1) Step {n}\n(Runner pid=1) actor:\n(Runner pid=1)   kl_loss: {k}\n\
 (Runner pid=1) critic:\n(Runner pid=1)   score:\n(Runner pid=1)     mean: {r}\n | kl
-a section that is a number | log | (R pid=1) Step {n}\n(R pid=1) reward: {r}\n(R pid=1) val:\n(R pid=1)   8:\n\
-(R pid=1)     acc: 0.3\n |
 nested JSON | jsonl | {{"step": {n}, "actor": {{"kl_loss": {k}}}, "reward": {{"overall": {r}}}}}\n | kl
-Megatron | log |  iteration {n:8d}/ 30 | reward: {r}E+00 | kl: {k}E+00 | number of nan iterations:   0 |\n | kl
 """
 READINGS = [case.split(" | ", 2) for case in READINGS.replace("\\\n", "").strip().splitlines()]
 READINGS = {who: (file, *rest.rpartition(" |")[::2]) for who, file, rest in READINGS}
@@ -1405,9 +1174,8 @@ def agrees_with(run, expected: dict) -> None:
     assert not run.bad
 
 
-EVERY, TENTH, KLS = curve(), curve(every=10), curve(0.0, 0.001)
+EVERY = curve()
 STEP, PRINTED = "step={n} reward={r} kl={k}\n", "{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n"
-TENS = STEP.replace("{n}", "{m}")
 JOINED = {  # files of several parts: (file, text, common name -> its figures)
     "MLflow": (
         "a.csv",
@@ -1415,11 +1183,6 @@ JOINED = {  # files of several parts: (file, text, common name -> its figures)
         EVERY,
     ),
     "a history by columns": ("a.json", json.dumps({"step": [*EVERY], "reward": [*EVERY.values()]}, indent=1), EVERY),
-    "epochs and steps": (
-        "a.log",
-        "".join(f"Epoch [{1 + n // 10}/3], Step [{1 + n % 10}/10], Reward: {EVERY[n + 1]}\n" for n in range(30)),
-        EVERY,
-    ),
     "newest first": ("a.csv", "step,reward\n" + "".join(lines("{n},{r}\n").splitlines(True)[::-1]), EVERY),
     "a second run": ("a.log", lines("step={n} reward=0.9 kl=0.5\n", 1, 40) + lines(STEP), EVERY),
     "a second run of one row": ("a.log", lines(STEP) + "Before: step=1 reward=0.1 kl=0.0\n", EVERY),
@@ -1429,12 +1192,6 @@ JOINED = {  # files of several parts: (file, text, common name -> its figures)
         EVERY,
     ),
     "a run that goes on from a checkpoint": ("a.log", lines(PRINTED, 1, 20) + lines(PRINTED, 16), EVERY),
-    "a run that goes on from its second entry": ("a.log", lines(TENS, 1, 20) + lines(TENS, 2), TENTH),
-    "a resumed run of which the beginning is lost": (
-        "a.log",
-        lines(TENS, 12, 25) + lines(TENS, 10),
-        {step: score for step, score in TENTH.items() if step >= 100},
-    ),
     "a printed log_history": (
         "a.txt",
         str([{"loss": 0.0, "reward": r, "grad_norm": None, "step": n} for n, r in EVERY.items()]),
@@ -1504,12 +1261,6 @@ def test_eight_prompts_have_no_pass_rate_like_the_held_out_one(prompts, tmp_path
     assert names(tmp_path) == ["memorised_prompts"] * (prompts == 8)
 
 
-def test_columns_that_wandb_adds_are_no_parts(tmp_path):
-    columns = [f"a - train/rewards/x/mean{end}" for end in ("", "__MIN", "__MAX")]
-    (tmp_path / "w.csv").write_text(f"Step,{','.join(columns)}\n" + "".join(f"{n},0.5,0.5,0.5\n" for n in range(9)))
-    assert [*diagnose.load_run(str(tmp_path / "w.csv")).parts()] == ["x"]
-
-
 OWN_LOGS = {
     "lines of name=value": ("[{0}] it={0} avg_return: {1:.3f} kl_x={2:.4f}\n", ""),
     "wandb's CSV": ('"{0}","{1:.3f}","{2:.4f}"\n', '"Step","sunny-1 - avg_return","sunny-1 - kl_x"\n'),
@@ -1542,39 +1293,26 @@ def own_figures(n: int, kind: str) -> tuple[float, ...]:
     return *figures[kind], 0.001 * n
 
 
-# file | names of step, score, held-out accuracy, length, KL ("-": none) | what its figures show
+# names of step, score, held-out accuracy, length, KL ("-": none) | what its figures show
 OWN_NAMES = """
-run.jsonl | updateNr avgPoints devAcc answerLength klRef | part_bought
-a.jsonl | it R evalScore tok KL | part_bought
-verlauf.csv | schritt belohnung testGenauigkeit zeichen kl | part_bought
-epochs.csv | epoch payoff_mean unseen_pass - - | learned
-dots.jsonl | cycle train.points heldout.solved train.tokens train.kl | memorised_prompts
-slashes.jsonl | round train/pay held_out/correct train/chars kl/to/ref | memorised_prompts
-run.log | upd ret devscore resplen kl | part_bought
-history.json | upd score_mean dev_solved_pct lenMean - | part_bought
-stats/train.csv | t utility validAcc words klDiv | learned
-columns.json | episode trainScore devAccuracy - - | learned
+updateNr avgPoints devAcc answerLength klRef | part_bought
+it R evalScore tok KL | part_bought
+schritt belohnung testGenauigkeit zeichen kl | part_bought
+epoch payoff_mean unseen_pass - - | learned
+cycle train.points heldout.solved train.tokens train.kl | memorised_prompts
+upd ret devscore resplen kl | part_bought
+upd score_mean dev_solved_pct lenMean - | part_bought
+episode trainScore devAccuracy - - | learned
 """
-OWN_NAMES = [[part.strip() for part in line.split("|")] for line in OWN_NAMES.strip().splitlines()]
 
 
-@pytest.mark.parametrize(("file", "names", "kind"), OWN_NAMES)
-def test_names_of_a_self_written_log_are_read_by_their_words(file, names, kind, tmp_path):
+@pytest.mark.parametrize("case", OWN_NAMES.strip().splitlines())
+def test_names_of_a_self_written_log_are_read_by_their_words(case, tmp_path):
+    names, kind = case.split(" | ")
     columns = {name: [(n, *own_figures(n, kind))[i] for n in range(60)] for i, name in enumerate(names.split())}
     columns = {name: [100 * x for x in figures] if "pct" in name else figures for name, figures in columns.items()}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    for row in rows:
-        row.pop("-", None)
-    form, log = file.rpartition(".")[2], tmp_path / file
-    log.parent.mkdir(exist_ok=True)
-    if form == "csv":
-        log.write_text("\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]))
-    elif form == "log":
-        log.write_text("\n".join(" ".join(f"{name}={x}" for name, x in row.items()) for row in rows))
-    elif form == "json":
-        log.write_text(json.dumps({x: columns[x] for x in rows[0]} if file == "columns.json" else rows))
-    else:
-        write_lines(log, rows)
+    rows = [{name: figures[n] for name, figures in columns.items() if name != "-"} for n in range(60)]
+    write_lines(tmp_path / "log.jsonl", rows)
     run = diagnose.load_run(str(tmp_path))
     agrees_with(run, {x: {n: own_figures(n, kind)[i] for n in range(60)} for i, x in enumerate(("score", "held_out"))})
     length = names.split()[3]
@@ -1605,6 +1343,9 @@ NO_LOGS = {  # file: its text
     "cycles.csv": table(cycle=int, score=scatter, tokens=int),
     "results.csv": table(update=int, score=scatter),
     "sft.jsonl": objects(it=int, trainLoss=scatter, valLoss=scatter, lr=scatter),
+    "football.csv": table(round=int, points=scatter, win=int, loss=scatter),
+    "sweep.csv": table(trial=int, lr=scatter, loss=scatter, reward=scatter),
+    "boosting.csv": table(iteration=int, train_score=scatter, valid_score=scatter, learning_rate=lambda n: 0.1),
     "pairs.jsonl": objects(upd=int, chosenReward=scatter, rejectedReward=scatter, loss=scatter),
     "parts.jsonl": objects(upd=int, payForm=scatter, payAnswer=scatter, devAcc=scatter),
     "rollouts.jsonl": objects(upd=lambda n: n // 8, q=lambda n: f"{n}+2?", a=str, pay=scatter),

@@ -5,14 +5,13 @@ The browser is Chromium with its driver, from the distribution's packages; witho
 
 import base64
 import gzip
-import html.parser
+import html
 import json
 import math
 import random
 import re
 import shutil
 import time
-from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, load_script, write_lines
@@ -20,9 +19,8 @@ from conftest import ROOT, load_script, write_lines
 from parts.reading.logged_run import LoggedRun
 from parts.reading.sample_files import reward_weights, trl_row
 from programs.report.curves import thinned
-from programs.report.run_facts import to_repeat
 from programs.report.samples import packed_samples
-from programs.report.sources import Source, short_names
+from programs.report.sources import Source
 
 report = load_script("report")
 DATA = ROOT / "tests" / "data" / "diagnose"
@@ -90,30 +88,10 @@ def data_in(page: str, name: str) -> dict | list:
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-class Markup(html.parser.HTMLParser):
-    """The tags of a page, its attributes, and its text."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.tags, self.names, self.text, self.inside = [], set(), "", ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        self.names |= {name for name, _ in attributes}
-        self.inside, self.text = tag, f"{self.text} "
-
-    def handle_endtag(self, tag):
-        self.inside = ""
-
-    def handle_data(self, data):
-        if self.inside not in ("script", "style"):
-            self.text += data
-
-
 def seen(page: str) -> str:
     """What a page says without JavaScript, spaces made one."""
-    return " ".join(Markup(page).text.split())
+    text = re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(text).split())
 
 
 # ------------------------------------------------------------------------------------------------ the top
@@ -126,7 +104,7 @@ def test_top_says_what_came_of_a_run(tmp_path):
     # Wilson 1927, 25 and 75 of 100, worked out by hand: (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
     assert "0.250 (0.175 to 0.343) → 0.750 (0.657 to 0.825)" in text
     assert "It ran to its end: step 20 of 20." in text
-    assert "samples 320" in text and "sampled tokens 6,000" in text and "time 90 s" in text  # 16 x 20; 3 s x 100 x 20
+    assert "time 90 s" in text
     assert "best held out 0.750 at step 20" in text
 
 
@@ -142,7 +120,7 @@ def test_findings_stand_at_the_top_with_cause_and_remedy(tmp_path):
 def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
     make_run(tmp_path / "run", metrics(12))
     text = seen(page_of(tmp_path, tmp_path / "run"))
-    assert "The log ends at step 12 of 20; it was last written 0 minutes ago, without a summary.json: it" in text
+    assert "The log ends at step 12 of 20; last written 20" in text
 
 
 def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
@@ -166,7 +144,7 @@ def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
 # ------------------------------------------------------------------------------------------------ several runs
 
 
-def test_settings_that_differ_and_seeds_of_one_setting(tmp_path):
+def test_settings_that_differ(tmp_path):
     settings = {"a": {"seed": 1, "alone": 1}, "b": {"seed": 2, "alone": 1}, "c": {"seed": 1, "lr": 3e-5}}
     for name, changes in settings.items():
         make_run(tmp_path / name, metrics(20), config(output_dir=name) | changes)
@@ -174,16 +152,10 @@ def test_settings_that_differ_and_seeds_of_one_setting(tmp_path):
     text = seen(page)
     assert "seed 1 2 1" in text and "output_dir a" not in text.split("Each run")[0]
     assert "lr 1e-05 1e-05 3e-05 seed 1 2 1 alone 1 1 –" in text
-    assert [run["setting"] for run in data_in(page, "curve")["runs"]] == [0, 0, 1]
     assert f"python scripts/ppo_train.py --config {tmp_path / 'a' / 'config.json'} --output_dir NEW_FOLDER" in text
     assert (
         "0.250 (0.175 to 0.343) → 0.750 (0.657 to 0.825) learned It ran to its end: step 20 of 20. 0.750 (20)" in text
     )
-
-
-def test_curves_of_other_trainers_have_our_names(tmp_path):
-    metrics = {m["name"]: m for m in data_in(page_of(tmp_path, DATA / "verl_healthy.log"), "curve")["metrics"]}
-    assert metrics["kl/approx"]["series"][0]["as"] == "actor/ppo_kl" and metrics["kl/approx"]["meaning"]
 
 
 RECORDED = ROOT / "tests" / "data" / "report"  # runs of TRL 1.16 and verl 0.9.1
@@ -249,7 +221,11 @@ def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
         file.write('{"input": "a", "outp\n[1]\n{"score": 1}\n')
     (folder / "notes").mkdir()
     (folder / "notes" / "readme.jsonl").write_text("{}")
-    assert "verl's dumps of samples: 3 lines are not samples; left out" in seen(page_of(tmp_path, folder))
+    page = page_of(tmp_path, folder)
+    assert (
+        "2.jsonl beside it: 2 lines are not JSON" in seen(page)
+        and len(data_in(page, "sample")["rows"]) == 3 * 8 + 2 * 32
+    )
     folder = tmp_path / "trl"
     shutil.copytree(RECORDED / "trl", folder)
     (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1 torn")
@@ -274,14 +250,6 @@ def test_only_a_page_of_ours_is_replaced(tmp_path, capsys):
     (tmp_path / "page.html").write_text("mine")
     assert report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 2
     assert "is not a page of this program" in capsys.readouterr().err and (tmp_path / "page.html").read_text() == "mine"
-
-
-def test_names_are_the_shortest_that_differ(tmp_path):
-    paths = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
-    for path in paths:
-        path.mkdir(parents=True)
-    assert short_names(paths) == ["a/run", "b/run"] and short_names(paths[:1]) == ["run"]
-    assert short_names([paths[0], paths[0]]) == ["run (1)", "run (2)"]
 
 
 # ------------------------------------------------------------------------------------------------ evaluations
@@ -332,13 +300,6 @@ def test_samples_are_thinned_by_groups_and_held_out_ones_stay():
     assert {step for step, kind, _ in groups if kind == "train" and step < 20} and max(groups)[0] > 80  # all along
     everything, count = packed_samples([source], 1e9)
     assert count == 4003 and len(everything) > 60_000
-
-
-def test_a_page_stays_below_its_size_and_says_what_it_left_out(tmp_path):
-    rows = [{"step": i // 10, "completion": " ".join(str(math.sin(i + k / 9)) for k in range(9))} for i in range(8000)]
-    make_run(tmp_path / "run", metrics(20), samples=rows)
-    page = page_of(tmp_path, tmp_path / "run", max_mb=2.5)
-    assert len(page.encode()) < 2.5e6 and re.search(r"[\d,]+ of 8,000 samples are in this page", seen(page))
 
 
 def test_long_curves_keep_their_extremes():
@@ -406,7 +367,6 @@ def site(tmp_path_factory):
     for i, name in enumerate(names):
         settings = config(seed=i, data=texts[1], lr=1e-5 if i < 2 else 3e-5)
         make_run(folder / name, metrics(20, i, **{f"reward/{texts[2]}": 1.0}), settings, samples if i == 0 else ())
-        (folder / name / "checkpoints" / "step-000010").mkdir(parents=True)
     page_of(folder, *(folder / name for name in names))
     return folder / "page.html"
 
@@ -455,12 +415,10 @@ def test_page_has_curves_of_all_runs_and_no_error(browser, site):
     plot = browser.find_element("css selector", "[data-metric='reward/mean'] .plot")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
     lines = "document.querySelectorAll(\"[data-metric='reward/mean'] .scatterlayer .js-line\").length"
-    assert wait(browser, lines, "lines") == 4  # a band of two seeds (two edges and their mean) and the third run
+    assert wait(browser, lines, "lines") == 3  # a line for each run
     ActionChains(browser).move_to_element(plot).perform()
     hover = wait(browser, "document.querySelector('#plots .hoverlayer .legend')?.textContent", "hover text")
-    assert "mean of 2 seeds" in hover and "third" in hover and "<img" in hover
-    browser.execute_script("byId('curves-bands').click()")
-    assert wait(browser, f"{lines} === 3", "a line for each run")
+    assert "third" in hover and "<img" in hover
     browser.execute_script("byId('curves-smooth').value = 0.9; byId('curves-smooth').dispatchEvent(new Event('input'))")
     ends = "arguments[0]._fullData.filter(t => t.opacity === 1).map(t => t.y[19])"
     smooth = browser.execute_script(f"return {ends}", plot)
@@ -468,15 +426,10 @@ def test_page_has_curves_of_all_runs_and_no_error(browser, site):
     weights = [0.9 ** (19 - i) for i in range(20)]
     expected = sum(w * y for w, y in zip(weights, raw, strict=True)) / sum(weights)
     assert len(smooth) == 3 and smooth[0] == pytest.approx(expected, rel=1e-4)  # its points have six digits
-    ranges = "curves.charts.filter(c => c.drawn).map(c => c.plot._fullLayout.xaxis.range.map(Math.round))"
-    drag = ActionChains(browser).move_to_element_with_offset(plot, -60, 0).click_and_hold().move_by_offset(100, 3)
-    drag.release().perform()
-    near = wait(browser, f"curves.range && {ranges}", "zoom")
-    assert len(near) > 3 and all(found == near[0] and found[1] - found[0] < 15 for found in near)  # of 20 steps
     assert browser.get_log("browser") == []
 
 
-def test_filters_keys_groups_and_differences(browser, site):
+def test_filters_groups_and_held_out_prompts_before_and_after(browser, site):
     from selenium.webdriver.common.keys import Keys
 
     visit(browser, site)
@@ -488,24 +441,21 @@ def test_filters_keys_groups_and_differences(browser, site):
     assert ask(browser, kind="eval") == "2 of 24"
     assert ask(browser, reward=f"<img src=x onerror={PWN}>", rewardLow="1.85") == "1 of 24"
     ask(browser, stepLow="1", stepHigh="1")
-    view = browser.find_element("id", "sample-view")
-    view.send_keys(Keys.END)
+    browser.find_element("id", "row-3").click()
     cards = "[...document.querySelectorAll('#sample-detail .side > .box')].map(b => b.textContent)"
     group = browser.execute_script(f"return {cards}")
     assert len(group) == 4 and "score 3" in group[3] and "cut off" in group[3]
     assert "+1.5 from the mean of these" in group[3]
-    assert browser.execute_script("return document.querySelector('.row[aria-selected=true]').id") == "row-3"
+    assert browser.execute_script("return document.querySelector('tr[aria-selected=true]').id") == "row-3"
     ask(browser, stepLow="9", stepHigh="9")
-    view.send_keys(Keys.HOME)
+    browser.find_element("id", "row-0").send_keys(Keys.ENTER)
     said = browser.execute_script("return byId('sample-detail').textContent")
     assert all(text in said for text in [*HOSTILE][:4]) and "calls" in said
     browser.execute_script(
         "[...document.querySelectorAll('#browser button')].find(b => /before/.test(b.textContent)).click()"
     )
-    pair = browser.execute_script(
-        "return [...document.querySelectorAll('#browser del, #browser ins')].map(e => e.outerHTML)"
-    )
-    assert "<del>five</del>" in pair and "<ins>four</ins>" in pair and not any("answer" in piece for piece in pair)
+    pairs = browser.execute_script("return [...document.querySelectorAll('#browser .pair')].map(x => x.textContent)")
+    assert pairs == ["before, step 0: score 0the answer is fiveafter, step 20: score 1the answer is <b>four</b>"]
     assert browser.get_log("browser") == []
 
 
@@ -547,22 +497,3 @@ def test_phone_width_and_names_of_controls(browser, site):
         "!e.textContent.trim() && !e.getAttribute('aria-label') && !e.closest('label')?.textContent.trim()).length"
     )
     assert browser.execute_script(unnamed) == 0
-
-
-@pytest.mark.long
-def test_static_part_is_markup_of_ours_only(site):
-    page = site.read_text(encoding="utf-8")
-    markup = Markup(page)
-    assert not {name for name in markup.names if name.startswith("on")} and "src" not in markup.names
-    assert all(attributes["href"].startswith("#") for tag, attributes in markup.tags if tag == "a")
-    assert [a for tag, a in markup.tags if tag == "script" and a.get("type") != "text/plain"] == [
-        {"nonce": re.search(r"'nonce-([\w-]+)'", page)[1]}
-    ]
-    assert f"<img src=x onerror={PWN}>" in markup.text and f"</script><script>{PWN}</script>" in markup.text
-
-
-def test_the_command_of_a_page_keeps_its_switches(tmp_path):
-    settings = {"model": "m", "data": "d", "seed": 1, "allow_overlap": True, "chat": False, "other": False, "out": "o"}
-    run = SimpleNamespace(trainer="one_page", config=settings, format="metrics.jsonl")
-    expected = "python PAGE.py --model m --data d --seed 1 --allow_overlap --no_chat --out NEW_FOLDER"
-    assert to_repeat(run, tmp_path) == expected

@@ -113,9 +113,8 @@ class Table:
         self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
         self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
         self.step_name = short_name(columns["step"]) if "step" in columns else ""
-        self.step_names = {}  # those that rows have -> their rank; of equal ones the first wins
+        self.step_names = {self.step_name: -1}  # and those that rows have -> their rank; of equal ones the first wins
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
-        self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
         self.head = []  # the first rows
         self.begin()
@@ -139,21 +138,18 @@ class Table:
         if self.rows <= HEAD_ROWS:
             self.head.append(row)
         step = self.step = self.step_of(row)
-        columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
-            number = value if type(value) is float else number_of(value)
+            number = number_of(value)
             if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
                 continue
-            if not abs(number) < 1e18:  # is_finite, without its calls
+            if abs(number) < 1e18:
+                points = self.columns.setdefault(key, {})
+                points[step] = number
+                if len(points) > 2 * MOST_STEPS:
+                    kept = list(points.items())
+                    self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+            else:
                 self.bad.append((key, step, number))
-                continue
-            if key not in columns:
-                columns[key] = {}
-            points = columns[key]
-            points[step] = number
-            if len(points) > most:
-                kept = list(points.items())
-                columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def is_figure(self, key: str, value) -> bool:
         """Whether a cell is a figure or a step, and no time; what only has a message is no row."""
@@ -177,22 +173,14 @@ class Table:
             row = {key if names_step(key) else f"eval_{key}": value for key, value in row.items()}
         return row
 
-    def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Of a row's names those of its step, the best first, and those of training."""
-        self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
-        steps = [name for name in sorted(self.step_names, key=self.step_names.get) if name in names]
-        return steps, [name for name in names if name in self.given or is_of_training(name)]
-
     def step_of(self, row: dict) -> int:
         """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
-        names = tuple(row)
-        if names not in self.shapes:
-            self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
-            self.shapes[names] = self.shape_of(names)
-        steps, training = self.shapes[names]
-        numbers = (whole_number(row[name]) for name in steps)
+        ranks = self.step_names
+        ranks |= {name: step_rank(name) for name in row if name not in ranks and names_step(name)}
+        numbers = (whole_number(row[name]) for name in sorted(ranks, key=ranks.get) if name in row)
         step = next((number for number in numbers if number is not None), None)
-        if all(row[name] in (None, "") for name in training):
+        filled = (name for name, value in row.items() if value not in (None, ""))
+        if not any(name in self.given or is_of_training(name) for name in filled):
             return self.step if step is None else step + self.offset
         epoch = as_number(row.get("epoch", row.get("Epoch")))
         epoch = self.epoch if epoch is None else epoch

@@ -1,13 +1,11 @@
 """Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of name=value, notebooks."""
 
 import csv
-import functools
 import io
 import json
 import mmap
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
@@ -36,7 +34,6 @@ PAIR = re.compile(
 )
 # above its figures
 HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
-HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
@@ -51,12 +48,6 @@ ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python litera
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-STANDING = re.compile(  # a number that is in no word and no name in YAML
-    r"(?=[-+\d])(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d|:(?: +[-+.\d]\S*)?\s*$)"
-)
-SECOND_PART = re.compile(r"(?<=\d:\d\d:\d\d)[.,]\d+")  # of a time
-FIRST_MARK = 7_700_000_000  # stands for a line's first number
-PAIRED = re.compile(r"[=:]\s*(?:[-+.\d]|nan|inf)|[|│]", re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
 DICT = re.compile(r"\{'[^{}\n]*\}")
 
@@ -120,27 +111,27 @@ class Reader:
             self.last = row
 
     def take_pairs(self, line: str) -> None:
-        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading.
-
-        Lines that differ in their numbers only are searched once, with marks in place of the numbers.
-        """
-        if not (PAIRED.search(line) or SECTION.fullmatch(line.rstrip()) or HEADING.search(line) or EPOCH.search(line)):
-            return
-        parts = STANDING.split(SECOND_PART.sub("", line) if line.count(":") > 1 else line)
-        given = {}  # {mark: the number that it stands for}
-        for i in range(1, len(parts), 2):
-            mark = f"{FIRST_MARK + i // 2}"
-            mark += "" if parts[i].isdecimal() else ".5"
-            given[mark], parts[i] = parts[i], mark
-        figures = figures_of("".join(parts), self.sections)
-        pairs = {name: given.get(text, text) for name, text in figures.pairs.items()}
-        self.sections, self.named = figures.sections, self.named or figures.name_step
-        if figures.heading and (figures.are_several or not self.named):  # "Step 1:" may be of a completion
-            self.heading = {"step": given.get(figures.heading, figures.heading)}
-        elif figures.are_several:
+        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading."""
+        boxed = "│" in line
+        if ":" in line:
+            line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
+        if boxed or line.count(" | ") > 1:
+            line = CELL_PAIR.sub("=", line)
+        if section := SECTION.fullmatch(line.rstrip()):
+            indent, title, value = section.groups()
+            outer = tuple(outer for outer in self.sections if len(outer[0]) < len(indent))
+            line = "/".join([*(name for _, name in outer), f"{title}: {value}"])
+            self.sections = outer if value else (*outer, (indent, title))
+        pairs = pairs_of(line) if "=" in line or ":" in line else {}
+        several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+        self.named = self.named or (several and any(names_step(name) and "/" not in name for name in pairs))
+        headings = HEADING.findall(line)
+        if headings and (several or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": headings[-1]}
+        elif several:
             self.heading = {}
-        if figures.epoch:
-            self.epoch = {"epoch": given.get(figures.epoch, figures.epoch)}
+        if epoch := EPOCH.search(line):
+            self.epoch = {"epoch": epoch[1]}
         if len(self.heading | pairs) > 1:
             self.plain.add(self.epoch | self.heading | pairs)
 
@@ -186,39 +177,6 @@ def printed_dict(text: str) -> dict | None:
 def unwrapped(line: str) -> str:
     """A line with the bare numbers of np.float64(0.1), tensor(0.1, …) and array(0.1, …)."""
     return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
-
-
-@dataclass(frozen=True)
-class LineFigures:
-    """What a line of text says."""
-
-    pairs: dict[str, str]
-    sections: tuple  # YAML sections that enclose the next line, as (indent, title)
-    heading: str  # the step of its last heading, or ""
-    epoch: str
-    are_several: bool  # whether it has several figures, which end a heading
-    name_step: bool  # whether these name their step
-
-
-@functools.lru_cache(1 << 10)
-def figures_of(line: str, sections: tuple) -> LineFigures:
-    """The figures of a line inside YAML sections."""
-    boxed, small = "│" in line, line.lower()
-    if ":" in line:
-        line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
-    if boxed or line.count(" | ") > 1:
-        line = CELL_PAIR.sub("=", line)
-    if section := SECTION.fullmatch(line.rstrip()):
-        indent, title, value = section.groups()
-        sections = tuple(outer for outer in sections if len(outer[0]) < len(indent))
-        line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
-        sections += () if value else ((indent, title),)
-    pairs = pairs_of(line) if "=" in line or ":" in line else {}
-    several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-    named = several and any(names_step(name) and "/" not in name for name in pairs)
-    headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else []
-    epoch = EPOCH.search(line) if "epoch" in small else None
-    return LineFigures(pairs, sections, headings[-1] if headings else "", epoch[1] if epoch else "", several, named)
 
 
 def pairs_of(line: str) -> dict[str, str]:

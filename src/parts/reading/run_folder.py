@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import itertools
 import json
 import re
 from pathlib import Path
@@ -27,34 +28,28 @@ ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accurac
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The first of LOGS in a folder, else the last checkpoint's state, its only log, or the only one in its folders.
-
-    UserError otherwise.
-    """
+    """A log of a known name, the last checkpoint's state, or the only log in a folder or below; UserError otherwise."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
+    if known := [folder / name for name in LOGS if (folder / name).exists()] + states[-1:]:
+        return known[0]
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and not NO_LOG.match(path.name))
-    logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     further = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
     further = {path.resolve(): path for path in further}.values()  # wandb/latest-run is a link
     depths = ("*", "*/*", "*/*/checkpoint-*")
     below = [path.parent for name in LOGS for depth in depths for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
-    alone = len(others) == 1 and not further and not runs
-    logs = logs or (others if alone else [path for path in others if is_log(path)])
-    if len(runs) == 1 and (not logs or (len(logs) == 1 and logs[0] in others and is_console_of(logs[0], runs[0]))):
+    logs = others if len(others) == 1 and not further and not runs else [*filter(is_log, others)]
+    if len(runs) == 1 and (not logs or (len(logs) == 1 and is_console_of(logs[0], runs[0]))):
         return log_of_folder(runs[0])
     need(
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
-    if not logs:
-        logs = sorted(path for path in further if is_log(path))
-        others = logs or others
-    if not logs:  # a self-written loop's may be anywhere
-        places = sorted(path for form in ("*.json", "*/*") for path in folder.glob(form))[:50]
-        logs = [path for path in places if path.suffix in (".json", *ENDINGS) and is_log(path, least=3)]
-        others = logs or others
-    names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
+    anywhere = sorted(path for form in ("*.json", "*/*") for path in folder.glob(form))[:50]  # a self-written loop's
+    anywhere = [path for path in anywhere if path.suffix in (".json", *ENDINGS)]
+    for places, least in ((further, 0), (anywhere, 3)):
+        logs = logs or sorted(path for path in places if is_log(path, least))
+    names = ", ".join(str(path.relative_to(folder)) for path in (logs or others)[:5])
     need(
         len(logs) == 1,
         f"got {folder} with {names or 'no log'}; expected metrics.jsonl, trainer_state.json, "
@@ -82,7 +77,11 @@ def is_log(path: Path, least: int = 0) -> bool:
 
 
 def has_rl(run: LoggedRun) -> bool:
-    """Whether a log has metrics that only RL has, or values that are not finite."""
+    """Whether a log has metrics that only RL has, or values that are not finite; a table of trials is no log."""
+    rates = run.values("lr")
+    changes = [b - a for a, b in itertools.pairwise(rates) if a != b]
+    if sum(a * b < 0 for a, b in itertools.pairwise(changes)) > max(2, len(rates) // 4):  # up and down: one trial a row
+        return False
     of_pairs = PAIRS.search(" ".join(run.columns)) and "objective/scores" not in run.columns
     return bool(run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES))
 

@@ -112,11 +112,11 @@ def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) ->
     return [row | {kind: row.get(column) for kind, column in columns.items()} for row in rows]
 
 
-def verl_row(row: dict, kind: str) -> dict:
+def verl_row(row: dict) -> dict:
     """Convert a line of verl's dump to a row of samples.jsonl."""
     parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
     rewards = {key: value for key, value in parts.items() if type(value) in (int, float)}
-    sample = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
+    sample = {"step": row["step"], "kind": "train", "prompt": row["input"], "completion": row["output"]}
     sample |= {"score": row["score"], "rewards": rewards}
     sample |= {key: value for key, value in parts.items() if key not in rewards and key not in sample}
     return sample | ({} if row.get("gts") is None else {"ground truth": row["gts"]})
@@ -129,15 +129,9 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     others = sorted(path for path in folder.iterdir() if path.is_dir())
     folders = places or [(path, "eval" if HELD_OUT.search(path.name) else "train") for path in others]
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
-    samples, bad = [], 0
-    for path, kind in sorted(files, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0]))):
-        rows, torn = json_lines(path)
-        whole = [row for row in rows if {*VERL_KEYS} <= row.keys()]
-        samples += [verl_row(row, kind) for row in whole]
-        bad += len(torn) + len(rows) - len(whole)
-    if bad:
-        run.remarks.append(f"verl's dumps of samples: {bad} lines are not samples; left out")
-    return samples
+    files.sort(key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0])))
+    rows = [row | {"kind": kind} for path, kind in files for row in rows_of_samples(path, run)]
+    return [row for row in rows if "completion" in row]
 
 
 def turns_of(completion) -> tuple[str, list]:
@@ -233,7 +227,7 @@ def cell_value(key: str, cell: str, separator: str):
 def renamed_row(row: dict, weights: dict[str, float]) -> dict:
     """Convert a row of verl's, TRL's or others' samples to a row of samples.jsonl, as far as its names are known."""
     if {*VERL_KEYS} <= row.keys():
-        return verl_row(row, "train")
+        return verl_row(row)
     is_trl = {*TRL_KEYS[:3]} < row.keys() and row.keys() & {*TRL_KEYS[3:], *weights}
     if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
         rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]

@@ -1,6 +1,5 @@
 """The curves of all runs as plain data: metrics of all logs under one name, in groups, with their meaning."""
 
-import json
 import math
 import re
 
@@ -21,7 +20,6 @@ OTHER = "Other metrics of the log"
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
 PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
 LOGGED = ("save_every", "eval_every", "sample_every", "keep_checkpoints", "logging_steps")
-OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
 
@@ -83,35 +81,18 @@ def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return kept
 
 
-def settings_numbers(sources: list[Source]) -> list[int]:
-    """A number for each run: the same where they differ in their seed only."""
-    known, numbers = {}, []
-    for i, source in enumerate(sources):
-        config = {k: v for k, v in source.run.config.items() if k not in OWN}
-        whole = bool(config) and source.run.trainer != "trl"  # whose trainer_state.json has few of them
-        text = json.dumps([source.run.trainer, config], sort_keys=True, default=str) if whole else f"alone {i}"
-        numbers.append(known.setdefault(text, len(known)))
-    return numbers
-
-
 def curves_of(sources: list[Source]) -> dict:
     """What the page's script draws: runs, and metrics with their series."""
     glossary, runs, metrics = read_glossary(GLOSSARY), [], {}
-    for i, (source, setting) in enumerate(zip(sources, settings_numbers(sources), strict=True)):
-        series = series_of(source.run)
-        evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
+    for i, source in enumerate(sources):
         marks = [
             {"id": cause["cause"], "step": item["step"], "metric": our_name(item["figure"], source.run.dialect)}
             for cause in source.verdict["causes"]
             for item in cause["evidence"]
             if item["step"] is not None
         ]
-        run = {"name": source.name, "setting": setting}
-        saved = [*source.folder.glob("checkpoints/step-*"), *source.folder.glob("checkpoint-*")]
-        steps = sorted(int(path.name.rpartition("-")[2]) for path in saved if re.search(r"-\d+$", path.name))
-        run |= {"checkpoints": steps, "evaluations": sorted(evaluated), "findings": marks}
-        runs.append(run)
-        for name, entry in series.items():
+        runs.append({"name": source.name, "findings": marks})
+        for name, entry in series_of(source.run).items():
             points = thinned(sorted(entry["points"].items()))
             metric = metrics.setdefault(name, {"name": name, **explained(name, glossary), "series": []})
             drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}

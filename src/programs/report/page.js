@@ -67,20 +67,10 @@ function color(name) {
 const runColor = i => color("--run" + i % 8);
 // A dot in a run's colour.
 const runDot = i => el("i", {class: "dot", style: `background: var(--run${i % 8})`});
-function failed(place, error) {
-  place.replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
-  console.error(error);
-}
 
-// Call `run` when a place is about to be seen.
-function whenNear(place, run) {
-  const watcher = new IntersectionObserver(entries => {
-    if (!entries.some(entry => entry.isIntersecting)) return;
-    watcher.disconnect();
-    run();
-  }, {rootMargin: "400px"});
-  watcher.observe(place);
+for (const [start, id] of [[startCurves, "plots"], [startSamples, "browser"]]) {
+  start().catch(error => {
+    byId(id).replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
+    console.error(error);
+  });
 }
-
-startCurves().catch(error => failed(byId("plots"), error));
-startSamples();

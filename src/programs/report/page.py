@@ -47,7 +47,6 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     from jinja2 import Environment, StrictUndefined
     from plotly.offline import get_plotlyjs
 
-    now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
     curve_data, tables = packed_json(curves_of(runs)), evaluation_tables(evaluations)
     library = packed([get_plotlyjs().encode()]) if runs else b""
@@ -62,10 +61,10 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     return page.render(
         title=f"Report: {', '.join(source.name for source in ordered[:3])}{more}",
         nonce=secrets.token_urlsafe(16),
-        written=f"{now:%Y-%m-%d %H:%M:%S}",
+        written=f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}",
         sections=[(name, name.capitalize()) for name in sections],
         failed=failed,
-        runs=[run_facts(source, now) for source in runs],
+        runs=[run_facts(source) for source in runs],
         differing=differing_settings(runs),
         has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
         evaluations=tables,

@@ -43,19 +43,14 @@ function sampleCard(row, mean, chosen) {
     el("p", {class: "small soft text"}, shown(said.join(" · "))), saidBy(row));
 }
 
-function groupOf(row) {
-  const same = [RUN, STEP, KIND, PROMPT], found = [];
-  samples.rows.forEach((other, i) => { if (same.every(k => other[k] === row[k])) found.push(i); });
-  return found;
-}
-
 function showDetail(place, index) {
-  const row = samples.rows[index], group = groupOf(row).slice(0, 64);
-  const scores = group.map(i => samples.rows[i][SCORE]).filter(score => score !== null);
+  const row = samples.rows[index], same = [RUN, STEP, KIND, PROMPT];
+  const group = samples.rows.filter(other => same.every(k => other[k] === row[k])).slice(0, 64);
+  const scores = group.map(other => other[SCORE]).filter(score => score !== null);
   const mean = group.length > 1 && scores.length ? scores.reduce((a, b) => a + b) / scores.length : null;
   const prompt = samples.prompts[row[PROMPT]];
   const asked = Array.isArray(prompt) ? prompt.map(turn) : [el("pre", {}, shown(plain(prompt)))];
-  const cards = group.map(i => sampleCard(samples.rows[i], mean, i === index));
+  const cards = group.map(other => sampleCard(other, mean, other === row));
   const where = `${samples.names[row[RUN]]} · ${row[KIND]}${row[STEP] === null ? "" : ` · step ${row[STEP]}`}`;
   const title = group.length > 1 ? `${group.length} logged completions of this prompt` : "its completion";
   place.replaceChildren(el("h3", {}, shown(where)), ...asked, el("h4", {}, title),
@@ -85,42 +80,19 @@ function beforeAndAfter() {
   return pairs;
 }
 
-// Pieces of two texts by their longest common subsequence of words: [same | removed | added, text].
-function difference(a, b) {
-  const [x, y] = [a, b].map(text => text.match(/\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu) || []);
-  if (x.length * y.length > 1e6) return [[-1, a], [1, b]];
-  const width = y.length + 1, length = new Uint16Array((x.length + 1) * width), parts = [];
-  for (let i = x.length - 1; i >= 0; i--) {
-    for (let j = y.length - 1; j >= 0; j--) {
-      length[i * width + j] = x[i] === y[j] ? length[(i + 1) * width + j + 1] + 1 :
-        Math.max(length[(i + 1) * width + j], length[i * width + j + 1]);
-    }
-  }
-  for (let i = 0, j = 0; i < x.length || j < y.length;) {
-    if (i < x.length && j < y.length && x[i] === y[j]) parts.push([0, x[i++], j++]);
-    else if (j >= y.length || (i < x.length && length[(i + 1) * width + j] >= length[i * width + j + 1]))
-      parts.push([-1, x[i++]]);
-    else parts.push([1, y[j++]]);
-  }
-  return parts;
-}
-
 function pairBox([before, after]) {
-  const parts = difference(lineText(before), lineText(after));
-  const side = (row, name, mine, mark) => el("div", {},
-    el("h4", {}, `${name}, ${row[STEP] === null ? samples.names[row[RUN]] : "step " + row[STEP]}: ` +
-      `score ${figure(row[SCORE])}`),
-    el("pre", {}, ...parts.filter(([kind]) => kind === 0 || kind === mine)
-      .map(([kind, text]) => el(kind === 0 ? "span" : mark, {}, shown(text)))));
-  return el("div", {class: "box", style: "margin-bottom:.7rem"},
+  const side = (row, name) => el("div", {}, el("h4", {},
+    `${name}, ${row[STEP] === null ? samples.names[row[RUN]] : "step " + row[STEP]}: score ${figure(row[SCORE])}`),
+    el("pre", {}, shown(lineText(row))));
+  return el("div", {class: "box"},
     el("p", {class: "text"}, samples.names.length > 1 ? shown(samples.names[before[RUN]] + ": ") : "",
-      shown(lastOf(samples.prompts[before[PROMPT]]).slice(0, 2000))),
-    el("div", {class: "pair"}, side(before, "before", -1, "del"), side(after, "after", 1, "ins")));
+      shown(lastOf(samples.prompts[before[PROMPT]]), 2000)),
+    el("div", {class: "pair"}, side(before, "before"), side(after, "after")));
 }
 
 function showPairs(place, pairs, count = 20) {
   const more = el("button", {type: "button", onclick: () => showPairs(place, pairs, count + 50)}, "more");
   place.replaceChildren(el("p", {class: "small soft"},
-    "The same held-out prompts at the first and at the last evaluation; what differs is marked."),
+    "The same held-out prompts at the first and at the last evaluation."),
     ...pairs.slice(0, count).map(pairBox), ...(pairs.length > count ? [more] : []));
 }

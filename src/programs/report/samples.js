@@ -1,14 +1,13 @@
 // The table of samples and its filters.
 const RUN = 0, STEP = 1, KIND = 2, SCORE = 3, FINISHED = 4, PROMPT = 5, COMPLETION = 6, REWARDS = 7, OTHERS = 8;
-const ROW_HEIGHT = 30;
-const samples = {rows: [], prompts: [], found: [], chosen: -1, sort: null, names: [], lines: []};
+const MORE = 200; // rows that are added to the table at once
+const samples = {rows: [], prompts: [], found: [], sort: null, names: []};
 
 // What a row says of its completion in one line: of a conversation all that was sampled.
 function lineText(row) {
   if (row[COMPLETION] !== "") return plain(row[COMPLETION]);
-  const others = row[OTHERS];
-  if (Array.isArray(others.messages)) return others.messages.map(m => plain(m && m.content)).join(" ");
-  return "";
+  const {messages} = row[OTHERS];
+  return Array.isArray(messages) ? messages.map(m => plain(m && m.content)).join(" ") : "";
 }
 
 // Whether a row's number lies between two ends; an empty end holds none back, a missing number fits no end.
@@ -21,94 +20,61 @@ function between(value, low, high) {
 function wantedBy(asked) {
   const words = asked.text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), search = words ? new RegExp(words, "iu") : null;
   const inPrompt = search ? samples.prompts.map(p => search.test(lastOf(p))) : [];
-  return row => (asked.run === "" || row[RUN] === Number(asked.run)) &&
-    (asked.kind === "" || row[KIND] === asked.kind) &&
+  return row => ["", String(row[RUN])].includes(asked.run) && ["", row[KIND]].includes(asked.kind) &&
     between(row[STEP], asked.stepLow, asked.stepHigh) && between(row[SCORE], asked.low, asked.high) &&
     (asked.reward === "" || between(row[REWARDS][asked.reward] ?? null, asked.rewardLow, asked.rewardHigh)) &&
     (!asked.cut || !row[FINISHED]) && (!search || inPrompt[row[PROMPT]] || search.test(lineText(row)));
 }
 
-const SORTS = {step: row => row[STEP], kind: row => row[KIND], score: row => row[SCORE]};
-
 function sorted(found) {
-  if (!samples.sort) return found;
-  const value = SORTS[samples.sort.by], sign = samples.sort.down ? -1 : 1, rows = samples.rows;
-  return found.sort((a, b) => {
-    const x = value(rows[a]), y = value(rows[b]);
+  const {by, down} = samples.sort ?? {}, rows = samples.rows;
+  return by === undefined ? found : found.sort((a, b) => {
+    const x = rows[a][by], y = rows[b][by];
     if (x === y) return a - b;
-    return x === null ? 1 : y === null ? -1 : sign * (x < y ? -1 : 1);
+    return x === null ? 1 : y === null ? -1 : (down ? -1 : 1) * (x < y ? -1 : 1);
   });
 }
 
 function filterSamples() {
   const asked = Object.fromEntries([...byId("filters").elements].filter(e => e.name)
     .map(e => [e.name, e.type === "checkbox" ? e.checked : e.value]));
-  const wanted = wantedBy(asked), found = [];
-  samples.rows.forEach((row, i) => { if (wanted(row)) found.push(i); });
-  samples.found = sorted(found);
-  samples.chosen = -1;
-  const all = samples.rows.length.toLocaleString("en"), some = found.length.toLocaleString("en");
-  byId("sample-count").textContent = found.length === samples.rows.length ? `${all} samples` : `${some} of ${all}`;
-  samples.lines.forEach(line => line.remove());
-  samples.lines = [];
-  byId("sample-space").style.height = `${ROW_HEIGHT * found.length}px`;
-  byId("sample-view").scrollTop = 0;
-  showRows();
+  const wanted = wantedBy(asked);
+  samples.found = sorted([...samples.rows.keys()].filter(i => wanted(samples.rows[i])));
+  const all = samples.rows.length.toLocaleString("en"), some = samples.found.length.toLocaleString("en");
+  byId("sample-count").textContent = some === all ? `${all} samples` : `${some} of ${all}`;
+  byId("sample-rows").replaceChildren();
+  addRows();
 }
 
+// A row of the table; a click or Enter chooses it.
 function rowLine(place) {
-  const row = samples.rows[samples.found[place]];
-  const text = lineText(row).slice(0, 300).replace(/\s+/g, " ");
-  const line = el("div", {class: "row", role: "option", id: `row-${place}`, "aria-selected":
-    String(place === samples.chosen), "aria-posinset": String(place + 1), "aria-setsize": String(samples.found.length)},
-    el("span", {}, runDot(row[RUN]), ` ${row[STEP] ?? ""}`), el("span", {class: "hide-small"}, shown(row[KIND])),
-    el("span", {}, figure(row[SCORE]) + (row[FINISHED] ? "" : " ✂")),
-    el("span", {class: "hide-small"}, shown(lastOf(samples.prompts[row[PROMPT]]).slice(0, 200).replace(/\s+/g, " "))),
-    el("span", {}, shown(text)));
-  line.style.top = `${ROW_HEIGHT * place}px`;
-  line.addEventListener("click", () => choose(place));
-  return line;
+  const row = samples.rows[samples.found[place]], line = text => text.slice(0, 300).replace(/\s+/g, " ");
+  return el("tr", {tabIndex: 0, id: `row-${place}`, onclick: () => choose(place),
+    onkeydown: event => { if (event.key === "Enter") choose(place); }},
+    el("td", {}, runDot(row[RUN]), ` ${row[STEP] ?? ""}`), el("td", {}, shown(row[KIND])),
+    el("td", {}, figure(row[SCORE]) + (row[FINISHED] ? "" : " ✂")),
+    el("td", {}, shown(line(lastOf(samples.prompts[row[PROMPT]])))), el("td", {}, shown(line(lineText(row)))));
 }
 
-// Only the rows that are seen are elements.
-function showRows() {
-  const view = byId("sample-view"), first = Math.max(0, Math.floor(view.scrollTop / ROW_HEIGHT) - 5);
-  const end = Math.min(samples.found.length, first + Math.ceil(view.clientHeight / ROW_HEIGHT) + 11);
-  samples.lines.forEach(line => line.remove());
-  samples.lines = [];
-  for (let place = first; place < end; place++) samples.lines.push(rowLine(place));
-  view.append(...samples.lines);
+function addRows() {
+  const body = byId("sample-rows"), end = Math.min(samples.found.length, body.children.length + MORE);
+  for (let place = body.children.length; place < end; place++) body.append(rowLine(place));
+  byId("sample-more").hidden = end === samples.found.length;
 }
 
-function choose(place, focus = false) {
-  if (!samples.found.length) return;
-  const view = byId("sample-view");
-  samples.chosen = Math.max(0, Math.min(samples.found.length - 1, place));
-  const top = samples.chosen * ROW_HEIGHT;
-  if (top < view.scrollTop) view.scrollTop = top;
-  if (top + ROW_HEIGHT > view.scrollTop + view.clientHeight) view.scrollTop = top + ROW_HEIGHT - view.clientHeight;
-  showRows();
-  view.setAttribute("aria-activedescendant", `row-${samples.chosen}`);
-  showDetail(byId("sample-detail"), samples.found[samples.chosen]);
-}
-
-function keys(event) {
-  const page = Math.floor(byId("sample-view").clientHeight / ROW_HEIGHT), now = samples.chosen;
-  const to = {ArrowDown: now + 1, ArrowUp: now - 1, PageDown: now + page, PageUp: now - page, Home: 0,
-    End: samples.found.length - 1}[event.key];
-  if (to === undefined) return;
-  event.preventDefault();
-  choose(to);
+function choose(place) {
+  document.querySelector("#sample-rows [aria-selected]")?.removeAttribute("aria-selected");
+  byId(`row-${place}`)?.setAttribute("aria-selected", "true");
+  showDetail(byId("sample-detail"), samples.found[place]);
 }
 
 function headLine() {
-  const sortable = (text, by) => el("button", {type: "button", onclick: () => {
+  const sortable = (text, by) => el("th", {}, el("button", {type: "button", onclick: () => {
     samples.sort = {by, down: samples.sort?.by === by ? !samples.sort.down : true};
     filterSamples();
-  }}, text + " ⇅");
-  return el("div", {class: "head"}, sortable("step", "step"),
-    el("span", {class: "hide-small"}, sortable("kind", "kind")),
-    sortable("score", "score"), el("span", {class: "hide-small"}, "prompt"), el("span", {}, "completion"));
+  }}, text + " ⇅"));
+  return el("thead", {}, el("tr", {}, sortable("step", STEP), sortable("kind", KIND), sortable("score", SCORE),
+    el("th", {}, "prompt"), el("th", {}, "completion")));
 }
 
 function selectOf(name, label, values) {
@@ -123,52 +89,35 @@ function rangeOf(label, low, high) {
 }
 
 function filterForm() {
-  const rows = samples.rows, kinds = [...new Set(rows.map(row => row[KIND]))];
-  const runs = [...new Set(rows.map(row => row[RUN]))], rewards = new Set();
-  for (const row of rows) for (const name in row[REWARDS]) rewards.add(name);
-  const form = el("form", {id: "filters", class: "controls", onsubmit: event => event.preventDefault()},
-    el("label", {}, "text", el("input", {type: "search", name: "text", placeholder: "in prompt or completion"})),
-    rangeOf("step", "stepLow", "stepHigh"), rangeOf("score", "low", "high"));
-  if (runs.length > 1) form.append(selectOf("run", "run", runs.map(i => [i, samples.names[i]])));
-  else form.append(el("input", {type: "hidden", name: "run"}));
-  form.append(selectOf("kind", "kind", kinds.map(kind => [kind, kind])));
-  form.append(selectOf("reward", "reward", [...rewards].map(name => [name, name])),
-    rangeOf("its value", "rewardLow", "rewardHigh"),
+  const several = index => [...new Set(samples.rows.map(row => row[index]))];
+  const rewards = [...new Set(samples.rows.flatMap(row => Object.keys(row[REWARDS])))];
+  let waiting = 0;
+  const later = () => { clearTimeout(waiting); waiting = setTimeout(filterSamples, 120); };
+  return el("form", {id: "filters", class: "controls", onsubmit: event => event.preventDefault(), oninput: later,
+    onreset: later}, el("label", {}, "text", el("input", {type: "search", name: "text",
+      placeholder: "in prompt or completion"})),
+    rangeOf("step", "stepLow", "stepHigh"), rangeOf("score", "low", "high"),
+    selectOf("run", "run", several(RUN).map(i => [i, samples.names[i]])),
+    selectOf("kind", "kind", several(KIND).map(kind => [kind, kind])),
+    selectOf("reward", "reward", rewards.map(name => [name, name])), rangeOf("its value", "rewardLow", "rewardHigh"),
     el("label", {}, el("input", {type: "checkbox", name: "cut"}), "✂ cut off only"),
     el("button", {type: "reset"}, "all again"), el("output", {id: "sample-count", class: "small soft"}));
-  let waiting = 0;
-  form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(filterSamples, 120); });
-  form.addEventListener("reset", () => setTimeout(filterSamples));
-  return form;
 }
 
 function showTable(place) {
-  const space = el("div", {id: "sample-space"});
-  const view = el("div", {id: "sample-view", class: "view", tabindex: "0", role: "listbox",
-    "aria-label": "samples; arrow keys choose one", onkeydown: keys}, space);
-  view.addEventListener("scroll", () => requestAnimationFrame(showRows), {passive: true});
-  place.replaceChildren(filterForm(), el("div", {class: "grid"}, headLine(), view), el("div", {id: "sample-detail"}));
+  place.replaceChildren(filterForm(), el("div", {class: "box view"}, el("table", {}, headLine(),
+    el("tbody", {id: "sample-rows"})), el("button", {type: "button", id: "sample-more", onclick: addRows}, "more")),
+    el("div", {id: "sample-detail"}));
   filterSamples();
 }
 
 async function startSamples() {
   const place = byId("browser");
   if (!place) return;
-  whenNear(place, async () => {
-    try {
-      Object.assign(samples, await unpack("sample-data"), {names: await unpack("sample-names")});
-      const body = el("div", {}), pairs = beforeAndAfter();
-      const tabs = [["all samples", showTable], ...(pairs.length ? [["before and after", showPairs]] : [])];
-      const press = (pressed, show) => {
-        buttons.forEach(button => button.setAttribute("aria-pressed", String(button === pressed)));
-        show(body, pairs);
-      };
-      const buttons = tabs.map(([name, show]) =>
-        el("button", {type: "button", onclick: event => press(event.target, show)}, name));
-      place.replaceChildren(el("div", {class: "controls"}, ...buttons), body);
-      buttons[0].click();
-    } catch (error) {
-      failed(place, error);
-    }
-  });
+  Object.assign(samples, await unpack("sample-data"), {names: await unpack("sample-names")});
+  const body = el("div", {}), pairs = beforeAndAfter();
+  const button = (name, show) => el("button", {type: "button", onclick: () => show(body, pairs)}, name);
+  place.replaceChildren(...(pairs.length ? [el("div", {class: "controls"}, button("all samples", showTable),
+    button("before and after", showPairs))] : []), body);
+  showTable(body);
 }

@@ -11,7 +11,6 @@ from programs.report.sources import Source
 LONGEST = 100_000  # characters of a text that the page holds
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
-OF_TOKENS = ("tokens", "token_lengths", "logprobs", "advantages")  # figures of single tokens in former logs
 PROBED = 500  # rows that tell how well all of them compress
 GZIP = 16 + zlib.MAX_WBITS
 
@@ -37,7 +36,7 @@ def sample_row(run: int, row: dict) -> list:
     rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
     score = row["score"] if "score" in row else next(iter(rewards.values()), None)  # evaluation.py gives metrics only
     kind = row.get("kind", row.get("task", "train"))
-    apart = (*NAMED, *OF_EVALUATIONS, *OF_TOKENS)
+    apart = (*NAMED, *OF_EVALUATIONS)
     others = {k: cut_text(v) for k, v in row.items() if k not in apart and v is not None}
     step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
     text = row.get("completion")
@@ -47,19 +46,16 @@ def sample_row(run: int, row: dict) -> list:
     ]
 
 
-def groups_of(rows: list[list]) -> tuple[list[int], set[int]]:
-    """The number of each row's group, and the groups of every run's first and last held-out evaluation."""
-    numbers, known, evaluated = [], {}, {}
-    for row in rows:
-        key = (*row[:3], row[5] if isinstance(row[5], str) else json.dumps(row[5], default=str))
-        number = known.setdefault(hash(key), len(known))
-        numbers.append(number)
-        if row[2] != "train" and row[1] is not None:
-            evaluated.setdefault(row[0], {}).setdefault(row[1], set()).add(number)
-    kept = set()
-    for steps in evaluated.values():
-        kept |= steps[min(steps)] | steps[max(steps)]
-    return numbers, kept
+def places_of(rows: list[list]) -> list[float]:
+    """Of each row a number from 0 to 1 that its group shares; 0 in a run's first and last held-out evaluation."""
+    steps: dict[int, set] = {}
+    for run, step, kind, *_ in rows:
+        if kind != "train" and step is not None:
+            steps.setdefault(run, set()).add(step)
+    kept = {(run, step) for run in steps for step in (min(steps[run]), max(steps[run]))}
+    is_kept = [row[2] != "train" and (row[0], row[1]) in kept for row in rows]
+    groups = [json_text([*row[:3], row[5]]).encode() for row in rows]
+    return [0.0 if kept else zlib.crc32(group) / 2**32 for kept, group in zip(is_kept, groups, strict=True)]
 
 
 def packed(parts: Iterable[bytes]) -> bytes:
@@ -97,11 +93,11 @@ def packed_samples(sources: list[Source], room: float) -> tuple[bytes, int]:
     Whole groups go, and those of the first and the last held-out evaluation stay.
     """
     rows = [sample_row(run, row) for run, source in enumerate(sources) for row in source.samples]
-    (numbers, stay), few = groups_of(rows), rows[:: len(rows) // PROBED or 1]
+    places, few = places_of(rows), rows[:: len(rows) // PROBED or 1]
     share = max(room, 1.0) * len(few) / max(len(rows), 1) / len(packed(json_of_samples(few)))
     share = 1.0 if share > 0.8 else share  # rows that lie side by side compress better than some of them
     for _ in range(5):
-        chosen = [r for r, n in zip(rows, numbers, strict=True) if n in stay or int((n + 1) * share) > int(n * share)]
+        chosen = [row for row, place in zip(rows, places, strict=True) if place < share]
         data = packed(json_of_samples(chosen))
         if len(data) <= room:
             break

@@ -46,21 +46,13 @@ def read_source(path: Path, name: str) -> Source:
     return source
 
 
-def short_names(paths: list[Path]) -> list[str]:
-    """The shortest ends of the paths that tell them apart."""
-    whole = [(path if path.is_dir() else path.parent / path.stem).resolve().parts for path in paths]
-    whole = [parts[:-1] if len(parts) > 2 and parts[-1] in ("metrics", "results") else parts for parts in whole]
-    for count in range(1, max(map(len, whole)) + 1):
-        names = ["/".join(parts[-count:]) for parts in whole]
-        if len({*names}) == len({*whole}):
-            break
-    return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, start=1)]
-
-
 def read_sources(paths: list[Path]) -> tuple[list[Source], list[dict]]:
     """What can be read, and {"name", "error"} of what cannot."""
-    sources, failed = [], []
-    for path, name in zip(paths, short_names(paths), strict=True):
+    usual = ("metrics.jsonl", "results.json")  # whose folder says more
+    sources, failed, names = [], [], [(x.parent if x.name in usual else x).resolve().name for x in paths]
+    if len({*names}) < len(names):
+        names = [*map(str, paths)]
+    for path, name in zip(paths, names, strict=True):
         try:
             sources.append(read_source(path, name))
         except UserError as error:

@@ -1,11 +1,10 @@
 """Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without variance."""
 
-import statistics
 from dataclasses import replace
 
 from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, Evidence, cause, shown
-from parts.reading.logged_run import EARLY, SOLVED, TREND_STEPS, Fact, LoggedRun, forecast
+from parts.reading.logged_run import EARLY, SOLVED, Fact, LoggedRun, forecast
 from parts.reading.sample_texts import Text, early_texts, grouped, scores_by_answer
 
 SAME_LOG = LIKELY + 0.15  # for causes that a log cannot tell apart: copies, or prompts always or never solved
@@ -44,26 +43,6 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     # prompts with other pass rates than the mean are alike more often
     sure = wilson_interval(share * count, count)[0] >= 0.7
     return text if sure and share >= max(0.8, expected + 0.25) else ""
-
-
-def unit(shares: list[float]) -> int:
-    """The smallest n up to 1024 with which every share is a whole number of n-ths; 0 if there is none."""
-    return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
-
-
-def alike_by_chance(run: LoggedRun) -> str:
-    """A text if groups score alike only as often as 0/1 scores that ignore the prompt would; else ""."""
-    steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
-    scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
-    rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
-    if not 0.3 < rate < 0.7 or not 0 < groups < batch or batch % groups:
-        return ""
-    size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
-    low, high = wilson_interval(share * count, count)
-    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # if half of the prompts are easier
-    if low > forecast(rate, size) or high >= varied:
-        return ""
-    return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
 
 
 @cause(
@@ -231,18 +210,6 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
 
 
-def partial_credit(run: LoggedRun) -> Fact | None:
-    """A fact if the score rose to a partial credit that whole groups share, without full marks on held-out prompts."""
-    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
-    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
-        return None
-    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
-    if not settled or not 0.1 <= scores[-1] <= 0.95 or scores[-1] < scores[0] + 0.1 or alike[0] >= 0.9:
-        return None
-    text = f"the score rose from {scores[0]:.3g} to a partial credit of {scores[-1]:.3g}, which {alike[-1]:.0%} of the "
-    return run.fact("score", f"{text}groups share; full marks held out: {max(held_out):.3g}")
-
-
 @cause(
     explains=f"{FLAT} reward_ignores_answer too_easy too_hard entropy_fell memorised_prompts",
     change="score what differs within a group; middling prompts; {group_size} 8 or more; show the form of full marks",
@@ -251,8 +218,6 @@ def partial_credit(run: LoggedRun) -> Fact | None:
 )
 def no_group_variance(run: LoggedRun) -> Evidence | None:
     """Groups have no variance: prompts are always or never solved, or the score depends on the prompt alone."""
-    if partial := partial_credit(run):
-        return Evidence(CERTAIN + 0.03, [partial])
     if run.number("group_size") == 1 and run.settings.get("grouped"):
         return Evidence(CERTAIN, [run.fact("score", "the group has 1 completion: nothing to compare it with", 1)])
     groups = groups_of_one_prompt([t for t in run.texts if t.score is not None])

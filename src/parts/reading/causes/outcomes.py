@@ -10,7 +10,7 @@ from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, 
 from parts.reading.causes.groups import paid_though_cut
 from parts.reading.causes.rewards import best_paid_wrong
 from parts.reading.logged_run import GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
-from parts.reading.sample_texts import FEATURES, Text, payment_by_feature, right_gain, scores_by_answer
+from parts.reading.sample_texts import FEATURES, Text, payment_by_feature, right_gain, scores_by_answer, some_of
 
 
 def falls(run: LoggedRun, values: list[float]) -> bool:
@@ -71,7 +71,7 @@ def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
     It did if it grew beyond what nine of ten right completions had early, while right answers explain less than half.
     """
     scored, moves = [t for t in run.texts if t.score is not None], []
-    train = [t for t in scored if t.kind == "train"]
+    train = some_of([t for t in scored if t.kind == "train"])
     steps = sorted({t.step for t in train})
     if len(scored) < 16 or len(steps) < 2:
         return None, False
@@ -175,16 +175,6 @@ def dying_turn(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def is_penalty(run: LoggedRun, name: str) -> bool:
-    """Whether a part is a penalty: its name says so, and at first the score is no higher than the other parts' sum.
-
-    Some rewards log the size of a penalty, whose fall is good.
-    """
-    others = sum(ends(values)[0] for other, values in run.parts().items() if other != name)
-    paid = ends(run.values("score"))[0] - others > 0.5 * ends(run.values(f"part:{name}"))[0]
-    return bool(re.search("penal|punish", name, re.IGNORECASE)) and not paid
-
-
 @cause(
     explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
     change="weigh the part so that it is worth keeping; for turns, a baseline for each (--turn_baseline turn)",
@@ -202,7 +192,8 @@ def part_dies(run: LoggedRun) -> Evidence | None:
         first, last = ends(values)
         first = max(first, statistics.fmean(values[:2]))  # it may die within the first steps
         died = first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
-        if died and name != correct and trend(values) <= 0 and not is_penalty(run, name):
+        is_penalty = re.search("penal|punish", name, re.IGNORECASE)  # whose size some logs show: its fall is good
+        if died and name != correct and trend(values) <= 0 and not is_penalty:
             step = run.onset(f"part:{name}")
             text = f"{name} went from {first:.3g} to {last:.3g} while {ends_text('the score', whole)}"
             return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)

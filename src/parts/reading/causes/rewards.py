@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 
 from parts.reading.causes.cause import CERTAIN, FALSE, LIKELY, LOST, STILL, TRY_REWARD, Evidence, cause, shown
-from parts.reading.causes.groups import alike_by_chance, pass_rate
+from parts.reading.causes.groups import pass_rate
 from parts.reading.logged_run import EARLY, TREND_STEPS, Fact, LoggedRun, is_format, trend
 from parts.reading.sample_texts import (
     COMPLETIONS,
@@ -18,6 +18,7 @@ from parts.reading.sample_texts import (
     marked_answers,
     payment_by_feature,
     scores_by_answer,
+    some_of,
     source_marks,
     stated_answer,
 )
@@ -68,6 +69,27 @@ def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
     return gold if rare else gold | {"answer_form": Evidence(LIKELY + (0.04 if form else 0.06), facts)}
 
 
+def unpaid_answers(run: LoggedRun) -> dict[str, Evidence]:
+    """{cause: evidence} if right answers are not paid: the reward reads another form, or compares them wrongly."""
+    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
+    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
+    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
+    text = f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}"
+    other = [Fact(text, run.reward_file)] if reads and asks and not reads & asks else []
+    if not unpaid and other and max(run.early("score"), default=1.0) <= 0.05:
+        return {"answer_form": Evidence(LIKELY, other)}
+    if not unpaid:
+        return hardly_paid(run)
+    used, text = marks_with_gold(unpaid), f"{len(unpaid)} unpaid completions hold the gold answer"
+    if used & reads:
+        return {"gold_mismatch": Evidence(CERTAIN + 0.05, [shown(unpaid, f"{text} where the reward looks")])}
+    if reads:
+        where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}"
+        return {"answer_form": Evidence(CERTAIN + 0.05, [shown(unpaid, text + where), *other])}
+    fact = shown(unpaid, text)
+    return {"answer_form": Evidence(LIKELY + 0.1, [fact]), "gold_mismatch": Evidence(LIKELY, [fact])}
+
+
 @cause(
     explains=FALSE,
     change="ask for the reward's format in the prompt, or have the reward read that of the completions",
@@ -76,21 +98,7 @@ def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
 )
 def answer_form(run: LoggedRun) -> Evidence | None:
     """The reward expects another answer format, so right answers score nothing."""
-    reads, unpaid, other = source_marks(run.reward_source), unpaid_with_gold(run.texts), []
-    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
-    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
-    if reads and asks and not reads & asks:
-        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
-    if evidence := hardly_paid(run).get("answer_form"):
-        return evidence
-    if not unpaid:
-        return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
-    used = marks_with_gold(unpaid)
-    if used & reads:
-        return None  # the reward reads this mark, so its comparison is at fault (`gold_mismatch`)
-    where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}" if reads else ""
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{where}"
-    return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
+    return unpaid_answers(run).get("answer_form")
 
 
 def shifted_gold(run: LoggedRun) -> Fact | None:
@@ -119,7 +127,6 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
     train = [t for t in run.texts if t.kind == "train" and t.gold]
     golds, prompts = {t.gold for t in train}, {t.prompt for t in train}
-    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
     if shift:
         return Evidence(CERTAIN + 0.08, [shift])
     if other:
@@ -127,29 +134,7 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.08, [Fact(text, run.reward_file)])
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
-    if not unpaid:
-        return hardly_paid(run).get("gold_mismatch")
-    in_mark = bool(marks_with_gold(unpaid) & reads)
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
-    return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
-
-
-def never_reads(function: ast.FunctionDef, name: str, helpers: dict[str, ast.FunctionDef]) -> bool:
-    """Whether a function never reads a parameter: it counts it, or hands it on to helpers that never read it."""
-    helpers = {key: helper for key, helper in helpers.items() if helper is not function}
-    inside, idle = list(ast.walk(function)), []
-    uses = {node for node in inside if isinstance(node, ast.Name) and node.id == name}
-    for node in inside:
-        if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_":
-            idle.append(node.iter)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "len":
-            idle += node.args
-        elif isinstance(node, ast.Call) and (helper := helpers.get(ast.unparse(node.func))):
-            places = [argument.arg for argument in helper.args.args]
-            given = [*zip(places, node.args, strict=False), *((word.arg, word.value) for word in node.keywords)]
-            given = [(place, value) for place, value in given if place in places and uses & {*ast.walk(value)}]
-            idle += [value for place, value in given if never_reads(helper, place, helpers)]
-    return uses <= {leaf for node in idle for leaf in ast.walk(node)}
+    return unpaid_answers(run).get("gold_mismatch")
 
 
 def placeholder(source: str) -> str:
@@ -158,10 +143,11 @@ def placeholder(source: str) -> str:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
         return ""
-    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
-    for function in functions.values():
+    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        if given and all(never_reads(function, name, functions) for name in given):
+        names = "|".join(given)
+        body = re.sub(rf"len\(({names})\)|for _ in ({names})\b", "", "\n".join(map(ast.unparse, function.body)))
+        if given and not re.search(rf"\b({names})\b", body):  # at most counted
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
@@ -273,7 +259,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
         return Evidence(LIKELY + 0.25, [run.fact(f"part:{next(iter(parts))}", text)], since=1)
     lowest, highest = min(scores, default=0.0), max(scores, default=0.0)
-    formed = [t for t in run.texts if marked_answers(t.completion)]
+    formed = [t for t in some_of(run.texts) if marked_answers(t.completion)]
     # where there are enough: of the first ones, and in an answer's form, as a reward may pay nothing without it
     choices = [scores_by_answer(texts) for texts in (early_texts(formed), formed, early_texts(run.texts))]
     right, wrong = next((pays for pays in choices if min(map(len, pays)) >= 6), ([], []))
@@ -291,7 +277,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 def pays_chance(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ but the score stays flat: although the policy moves, or whatever the prompt."""
+    """A fact if groups differ but the score stays flat although the policy moves."""
     scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
     half, gain = len(scores) // 2, run.held_out_gain()
     rises = run.trend("score") > 0 or (gain and gain[1] > 0)
@@ -303,8 +289,6 @@ def pays_chance(run: LoggedRun) -> Fact | None:
     text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
     if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
         return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
-    if share := alike_by_chance(run):
-        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
     return None
 
 
