@@ -652,7 +652,7 @@ def test_an_environment_in_four_places(tmp_path, capsys, name):
     code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", rows, *beside)
     assert code == bool(findings), report
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
-    assert ("What gold answers are paid was not measured" in err) == (name == "Tool")
+    assert ("What gold answers are paid was not measured" in err) == (name == "Tool"), err
     if name == "Asks":
         assert len(report["findings"]) == 1, report["findings"]
         assert "policy gold: 0.5, alone 1" in report["findings"][0]

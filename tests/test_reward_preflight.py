@@ -8,7 +8,7 @@ import pytest
 from conftest import EVAL_DATA, ROOT, run_script, write_lines
 from preflight_here import ProcessHere
 
-from programs.reward_preflight import reward_process
+from programs.reward_preflight import command
 from programs.reward_preflight.command import main
 
 ROWS = [{"prompt": f"{a}+{a + 3}=", "answer": str(2 * a + 3)} for a in range(11, 19)]
@@ -179,7 +179,7 @@ def checked(code, text) -> tuple:
 def check(folder, monkeypatch, capsys):
     """check(reward, *flags, rows=ROWS) -> (exit code, report) of a preflight whose reward is called in this process."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(reward_process, "OwnProcess", ProcessHere)
+    monkeypatch.setattr(command, "OwnProcess", ProcessHere)
 
     def run(name, *flags, rows=None) -> tuple:
         code = main(flags_of(folder, name, flags, rows))
@@ -559,8 +559,8 @@ BAD = [  # flags, what the message holds
     ([*GOOD, "--model", "m", "--group_size", "1"], ["group_size 1", "expected 2 to"]),
     ([*GOOD, "--max_new_tokens", "0"], ["expected 1 to"]),
     ([*GOOD, "--score", "x"], ["'--score'; expected a flag of --help; try evaluation.py --task reward:FUNCTION"]),
-    ([*GOOD, "--max_turns", "3"], ["got --max_turns with --reward", "with --environment"]),
-    (["--environment", "e.py:E", "--data", "rows.jsonl", "--profile", "format"], ["got --profile with --environment"]),
+    ([*GOOD, "--temperature", "0.5"], ["got --temperature with --reward", "with --model"]),
+    (["--environment", "e.py:E", "--data", "rows.jsonl"], ["'--environment'", "try prove.py ENV.py:Class"]),
     ([*GOOD, "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
 ]
 

@@ -20,10 +20,8 @@ from conftest import (
     run_script,
     save_random_model,
 )
-from test_multi_turn_template import ADDER, changed
 
 from programs.selfcheck.conversation_checks import TURN_CHECKS
-from programs.selfcheck.input_checks import template_ends_at_generation
 from programs.selfcheck.run import load_trainer
 
 PPO, TEMPLATES = SCRIPTS / "ppo_train.py", ROOT / "templates"
@@ -103,7 +101,7 @@ def with_status(rows: dict, status: str = "FAIL") -> set[str]:
 
 # ------------------------------------------------------------------------------------------------ clean trainers
 
-TURNS = {"turn_ids", "turn_mask", "turn_rewards", "turn_state"}
+TURNS = {"turn_mask", "turn_state"}
 GROUPS, REFERENCE = {"group_advantages"}, {"reference_is_initial"}
 FORMULA, CLIP = {"experience_formula"}, {"policy_clip"}
 CRITIC = {"value_loss_gradient"} | FORMULA
@@ -291,10 +289,6 @@ def token_values(*known):
 # teacher without the temperature: distillation, advantages_detached alone
 def reverse_kl(student, teacher, *more):
     return right(student, teacher * 0.8, *more)
-
-# no generation prompt: grpo, template_ends_at_generation
-def load_rows(config, tokenizer, file):
-    return [r | {'prompt_ids': r['prompt_ids'][:-1]} for r in right(config, tokenizer, file)]
 """
 PLANTED = {
     fault: (page, check, bool(alone), text)
@@ -556,23 +550,13 @@ def failed(found: dict) -> dict[str, str]:
 def test_the_page_passes_and_says_what_it_saw(inputs):
     found = results(PAGE, *inputs)
     assert all(passed for passed, _ in found.values()), found
-    assert "9 answers of 4 conversations are as sampled; 9 of them differ if encoded again" in found["turn_ids"][1]
+    assert "tokens of 9 answers in 4 conversations" in found["turn_mask"][1]
 
 
 @pytest.mark.parametrize("change", ["tools", "turn_cost"])
 def test_a_listed_change_of_the_page_passes(inputs, adapted, change):
     found = results(adapted(PAGE, changes_of("multi_turn")[change]["edits"]), *inputs)
     assert all(passed for passed, _ in found.values()), found
-
-
-def test_tools_are_expected_in_a_prompt(inputs, tmp_path):
-    """With the tools of the environment, the prompt begins with more than its messages."""
-    (tmp_path / "adder.py").write_text(ADDER)
-    trainer = load_trainer(str(changed("tools", tmp_path)))
-    flags = ["--model", str(ROOT / "assets" / "tiny_tools_lm"), "--environment", f"{tmp_path}/adder.py:Adder"]
-    assert not trainer.parse([*inputs, *flags, "--max_turns", "2"])
-    trainer.load()
-    assert template_ends_at_generation(trainer)[0] is True
 
 
 def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, adapted):
@@ -602,28 +586,28 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         "zip(ids, logprobs, strict=True)] => zip(ids, logprobs[1:] + logprobs[:1], strict=True)]",
     ),
     "re-tokenized turn": (
-        "turn_ids",
+        "turn_mask",
         "(ids[: len(ids) - talk.ended]) => (ids[: len(ids) - talk.ended]); "
         "ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]; "
         "logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]",
     ),
     "conversation rendered anew": (
-        "turn_ids",
+        "turn_mask",
         "+ said * talk.goes_on => + said * talk.goes_on; talk.tokens = [(i, 1, 0, 0.0) for i in "
         "render(models.tokenizer, talk.messages)] if talk.goes_on else talk.tokens",
     ),
     "rewards of the conversations in reverse": (
-        "turn_rewards",
+        "turn_state",
         '"get_reward") for talk in talks] => "get_reward") for talk in talks[::-1]]',
     ),
     "the reward asked for too soon": (
-        "turn_rewards",
+        "turn_state",
         'talk.turns, talk.ended = => talk.score = ask(config, talk, "get_reward") if turn == 1 else talk.score'
         "; talk.turns, talk.ended =",
         'scores = [ask(config, talk, "get_reward") for talk in talks] => scores = [talk.score for talk in talks]',
     ),
     "an environment for all": (
-        "turn_state turn_rewards",
+        "turn_state",
         "talks = [SimpleNamespace(row=row, environment=make() => one = make(); talks = [SimpleNamespace(row=row, "
         "environment=one",
     ),
@@ -632,7 +616,7 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         'copy.deepcopy(talk.row["columns"] | {"prompt" => (talk.row["columns"] | {"prompt"',
     ),
     "messages shared by a group": (
-        "turn_state",
+        "turn_mask turn_state",
         "messages=copy.deepcopy(row[ => messages=(row[",
     ),
     "answers heard by a neighbour": (
