@@ -575,6 +575,9 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
 
 ENVIRONMENTS = '''import functools
 import inspect
+import random
+import threading
+import time
 
 class Sound:
     def reset(self, answer, **row):
@@ -622,6 +625,55 @@ class Tool:
     def get_reward(self):
         return float(self.right)
 
+class Chance(Sound):
+    def get_reward(self):
+        return super().get_reward() * random.random()
+
+class PaysWords(Sound):
+    def get_reward(self):
+        return float(self.tries > 0)
+
+class PaysNothing(Sound):
+    def get_reward(self):
+        return 0.0
+
+class Raises(Sound):
+    def reply(self, text):
+        return super().reply(text.split()[0])
+
+class Stuck(Sound):
+    def get_reward(self):
+        while not self.right:
+            time.sleep(0.1)
+        return 1.0
+
+class Submits(Tool):
+    def guess(self, answer: str) -> str:
+        """Guess.
+
+        Args:
+            answer: The guess.
+        """
+        return super().guess(int(answer))
+
+class Fails(Submits):
+    def guess(self, answer: str) -> str:
+        """Guess.
+
+        Args:
+            answer: The guess.
+        """
+        raise KeyError("guess")
+
+class Hangs(Submits):
+    def guess(self, answer: str) -> str:
+        """Guess.
+
+        Args:
+            answer: The guess.
+        """
+        threading.Event().wait()
+
 Alias = Sound
 Partial = functools.partial(Sound)
 
@@ -638,12 +690,20 @@ FOUND = {  # what is found of an environment; nothing of the others
     "Leaks": ["not_repeatable: ", "ppo_train.py pays ", "verl_train.py pays "],
     "Asks": ["grpo_train.py pays "],
     "Keeps": ["reset: an object's second conversation"],
+    "Chance": ["not_repeatable: "],
+    "PaysWords": ["silence: it is paid 1 on average", "nonsense: "],
+    "PaysNothing": ["gold: gold answers ({}) have less than full marks, 1, in 3 of 3 rows"],
+    "Raises": ["fault: silence: environment Raises, row 1, prompt '0?': reply raised IndexError"],
+    "Fails": [
+        "gold: gold answers (tool guess(answer)) have less than full marks, 1, in 3 of 3 rows, such as row 1 gets 0 ({"
+    ],
+    "Hangs": ["hung_tool: tool guess gave no answer in 0.5 s"],
 }
 
 
-@pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("name", [*FOUND, "Sound", "Tool"])
-def test_an_environment_in_four_places(tmp_path, capsys, name):
+@pytest.mark.parametrize("name", [*FOUND, "Sound", "Tool", "Submits"])
+def test_an_environment_in_four_places(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setattr(prove, "TOOL_S", 0.5)
     findings = FOUND.get(name, [])
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
     (tmp_path / "beside.py").write_text("def right(environments, **kw):\n    return [x.right for x in environments]\n")
@@ -660,6 +720,22 @@ def test_an_environment_in_four_places(tmp_path, capsys, name):
         assert "paid the same by ppo_train, grpo_train, evaluation, verl_train." in err
         returns = report["figures"]["returns"]
         assert all(values == returns["alone"] for values in returns.values()) and {0.0, 1.5} <= {*returns["alone"]}
+
+
+@pytest.mark.parametrize("name", ["SecondAttempt", "Calculator", "Search", "GuessTheNumber"])
+def test_nothing_is_said_against_the_examples(tmp_path, capsys, name):
+    rows = [{"prompt": "?", "answer": f"4{i}", "number": 17 + i} | {"gold": str(17 + i)} for i in range(3)]
+    rows = [row if name == "GuessTheNumber" else row | {"gold": None} for row in rows]
+    words = [f"{ROOT}/examples/environments.py:{name}", "--data", write_lines(tmp_path / "rows.jsonl", rows)]
+    code, report, _ = run(capsys, *words)
+    assert (code, report["findings"], report["figures"]["gold"]["full_marks"]) == (0, [], 1), report
+
+
+def test_an_environment_that_never_returns_is_told(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(ENVIRONMENTS)
+    rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "4"}])
+    code, _, err = run(capsys, f"{tmp_path}/mine.py:Stuck", "--data", rows, "--minutes", 0.02)
+    assert code == 2 and "conversations take longer than" in err
 
 
 def test_what_makes_environments_is_told_from_rewards(tmp_path):

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import dataclasses
 import inspect
+import itertools
 import json
 import re
 import signal
@@ -26,9 +27,9 @@ from parts.rewards.reward_forms import full_spec, import_file
 from programs.prove.proof import Proof
 
 TURNS = 8  # of a conversation, unless --max_turns
-GOLD_ROWS, ROWS, TRIAL_ROWS = 64, 8, 4  # rows for gold answers; for others; to choose gold's form
+GOLD_ROWS, ROWS, TRIAL_ROWS = 32, 8, 4  # rows for gold answers; for others; to choose gold's form
 FULL_SHARE = 0.95  # share of full marks that counts as such, and of the rows whose gold answers must have them
-ALLOWED = {"silence": 0.05, "nonsense": 0.05, "meaningless calls": 0.5, "every answer at once": 0.25}  # of full marks
+ALLOWED = {"silence": 0.05, "nonsense": 0.05, "meaningless calls": 0.5, "several answers": 0.25}  # of full marks
 TOOL_S = 10.0  # seconds for the tool calls of an answer, or for a reply
 ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with the answer
 TEXTS = ("{}", "<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", '{{"answer": "{}"}}')
@@ -65,13 +66,11 @@ def answer_text(value, where: str) -> str:
 
 
 def as_typed(value, kind: str):
-    """A column's value as a tool parameter's type wants it: text to a number, anything to a string; else unchanged."""
-    if kind == "string":
-        return str(value)
-    for convert in {"integer": [int], "number": [int, float]}.get(kind, []) if isinstance(value, str) else []:
+    """A column's value as a tool parameter's type wants it: text as a number, anything as a string."""
+    if kind in ("integer", "number") and isinstance(value, str):
         with contextlib.suppress(ValueError):
-            return convert(value)
-    return value
+            return json.loads(value)
+    return str(value) if kind == "string" else value
 
 
 def gold_scripts(columns: dict, kind, where: str) -> dict[str, list[str]]:
@@ -85,7 +84,7 @@ def gold_scripts(columns: dict, kind, where: str) -> dict[str, list[str]]:
         if {*ANSWERS} & {*required} and all(columns.get(x) is not None for x in required):
             typed = {x: as_typed(columns[x], parameters["properties"][x].get("type")) for x in required}
             scripts[f"tool {name}({', '.join(required)})"] = [call_text(name, typed)]
-    answer = next((str(columns[x]) for x in ANSWERS if columns.get(x) is not None), None)
+    answer = answer_of(columns)
     if scripts or answer is None or not (kind.talks or not kind.tools):  # a text cannot call a tool
         return scripts
     return {form: [form.format(answer)] for form in TEXTS}
@@ -101,9 +100,14 @@ def other_scripts(row: dict, kind, rows: list[dict]) -> dict[str, list[str]]:
             given = {x: SAMPLE.get(t if isinstance(t, str) else "string") for x, t in types.items()}
             calls.append(call_text(tool["function"]["name"], given))
         scripts["meaningless calls"] = calls
-    elif len(answers := {str(x["columns"][n]) for x in rows for n in ANSWERS[:1] if n in x["columns"]}) > 2:
-        scripts["every answer at once"] = [", ".join(sorted(answers))]
+    elif answer := answer_of(row["columns"]):
+        wrong = sorted({x for other in rows if (x := answer_of(other["columns"])) not in (None, answer)})
+        scripts |= {"several answers": [f"{wrong[0]}, {answer}, {wrong[-1]}"]} if wrong else {}
     return scripts
+
+
+def answer_of(columns: dict) -> str | None:
+    return next((str(columns[name]) for name in ANSWERS if columns.get(name) is not None), None)
 
 
 class Player:
@@ -128,27 +132,25 @@ class Player:
         weights = score_weights(self.reward, scores[0])
         return [sum(weights[k] * (x or 0.0) for k, x in of_talk.items()) for of_talk in scores], talks
 
-    def with_one_object(self, pairs: list[tuple]) -> list[float]:
-        """Returns of conversations that one object per kind plays one after another, as with TRL."""
-        made = {name: kind.make() for name, kind in self.environments.kinds.items()}
-        kinds = {
-            name: dataclasses.replace(kind, make=lambda name=name: made[name])
-            for name, kind in self.environments.kinds.items()
-        }
-        return [self.returns([pair], Environments(kinds))[0][0] for pair in pairs]
-
 
 @contextlib.contextmanager
 def time_limit(seconds: float, spec: str):
     """Raise UserError in the main thread after some time, as a method of an environment may never return."""
 
+    expired = []
+
     def stop(*_):
-        raise UserError(f"got {spec}, whose conversations take longer than {seconds:g} s; expected methods that return")
+        expired.append(True)
+        raise KeyboardInterrupt  # no Exception, which the loop of conversations takes for the environment's
 
     usual = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except KeyboardInterrupt:
+        got = f"got {spec}, whose conversations take longer than {seconds:g} s"
+        need(not expired, f"{got}; expected methods that return; try a larger --minutes")
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, usual)
@@ -274,9 +276,10 @@ def gold_plays(proof: Proof, player: Player, rows: list[dict], data: str) -> lis
         means[form] = statistics.fmean([play["return"] for play in played(proof, player, "gold", trial)] or [0.0])
     order = sorted(means, key=lambda form: -means[form])
     pairs = [(row, next(forms[form] for form in order if form in forms)) for row, forms in scripts]
+    if not pairs:
+        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
     plays = played(proof, player, "gold", pairs)
     if not plays:
-        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
         return plays
     low = [play for play in plays if play["return"] < FULL_SHARE]
     proof.figures["gold"] = {"form": order[0], "rows": len(plays), "full_marks": 1 - len(low) / len(plays)}
@@ -290,15 +293,16 @@ def gold_plays(proof: Proof, player: Player, rows: list[dict], data: str) -> lis
 
 def describe_payment(proof: Proof, plays: dict[str, list[dict]], data: str) -> None:
     """Say what gold answers and others are paid; a finding where one without content is paid."""
-    most = {policy: max(play["return"] for play in of_policy) for policy, of_policy in plays.items() if of_policy}
-    top = max(most.pop("gold", 0.0), 1.0)
-    proof.figures["most_paid"] = most
-    others = ", ".join(f"{policy} {value:g}" for policy, value in most.items())
+    paid = {policy: [play["return"] for play in of_policy] for policy, of_policy in plays.items() if of_policy}
+    full = max(statistics.fmean(paid.pop("gold", [1.0])), 1.0)
+    proof.figures["most_paid"] = {policy: max(values) for policy, values in paid.items()}
     if gold := proof.figures.get("gold"):
         marks = f"gold answers ({gold['form']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
+        others = ", ".join(f"{policy} {value:g}" for policy, value in proof.figures["most_paid"].items())
         proof.say(f"{proof.thing} was played on {data}: {marks}; the most that others are paid: {others}.")
-    for policy in [policy for policy, value in most.items() if value > ALLOWED[policy] * top]:
-        proof.find(f"{policy}: it is paid {most[policy]:g}; try paying for the task alone")
+    for policy, values in paid.items():
+        if (mean := statistics.fmean(values)) > ALLOWED[policy] * full:
+            proof.find(f"{policy}: it is paid {mean:g} on average, of {full:g}; try paying for the task alone")
 
 
 def play_again(proof: Proof, player: Player, plays: list[dict]) -> None:
@@ -315,12 +319,16 @@ def play_again(proof: Proof, player: Player, plays: list[dict]) -> None:
                 f"not_repeatable: a conversation is paid otherwise when played again beside others, {text}; {cause}"
             )
             return
-        groups = {}
+        kinds, groups = player.environments.kinds, {}
+        always = {name: itertools.repeat(kind.make()).__next__ for name, kind in kinds.items()}
+        kinds = {name: dataclasses.replace(kind, make=always[name]) for name, kind in kinds.items()}
+        one_object = Environments(kinds)  # of each kind, which serves one conversation after another, as with TRL
         for play in plays:
             groups.setdefault(player.kind_of(play["row"]).name, []).append(play)
         for group in groups.values():  # the best, then the worst: leftovers show
-            best, worst = (pick(group, key=lambda play: play["return"]) for pick in (max, min))
-            second = player.with_one_object([(play["row"], play["script"]) for play in (best, worst)])[1]
+            best, worst = (choose(group, key=lambda play: play["return"]) for choose in (max, min))
+            for play in (best, worst):
+                (second,), _ = player.returns([(play["row"], play["script"])], one_object)
             if abs(second - worst["return"]) > 1e-9:
                 text = f"{worst['return']:g} becomes {second:g}; try setting every attribute in reset"
                 proof.find(f"reset: an object's second conversation differs from its first: {text}")
