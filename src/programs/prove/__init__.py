@@ -59,6 +59,7 @@ ROOMS = (
     "graded_again",
     "evaluation_proof",
     "reward_proof",
+    "four_places",
     "environment_proof",
     "formulas",
     "recognition",
