@@ -39,8 +39,6 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, m
         SAMPLED,
     ),
     "max_prompt_tokens": ("--model leaves out longer prompts", "N", 512, (1, 1e7), SAMPLED),
-    "pass_low": ("pass rate below which RL has too little to reinforce", "SHARE", 0.1, (0, 1), SAMPLED),
-    "pass_high": ("pass rate above which RL has little left to learn", "SHARE", 0.9, (0, 1), SAMPLED),
     "chat_template": ("FILE with a chat template to use instead of --model's", "FILE", "", None, SAMPLED),
     "chat_template_kwargs": ('JSON for --model\'s template, as {"enable_thinking": false}', "JSON", "", None, SAMPLED),
     "seed": ("seed of the rows drawn", "N", 0, None, BOTH),

@@ -20,6 +20,7 @@ from programs.reward_preflight.report import print_json
 from programs.reward_preflight.rows_and_gold import pick
 
 SAMPLES = 16  # completions of a prompt
+PASS_RATES = (0.1, 0.9)  # mean pass rates between which RL has enough to reinforce and to learn
 
 
 class ModelSettings(BaseConfig):
@@ -63,7 +64,7 @@ def pass_report(args, samples: list[dict]) -> dict:
         "seed": args.seed,
         "temperature": args.temperature,
         "max_new_tokens": args.max_new_tokens,
-        **describe_pass_rates(counts, args.group_size, args.pass_low, args.pass_high),
+        **describe_pass_rates(counts, args.group_size, *PASS_RATES),
         "prompts_with_different_scores": sum(spread) / len(spread),
         "ends": sum(one["finished"] for one in samples) / len(samples),
         "scores": {f"{score:g}": n for score, n in scores.most_common(8)},

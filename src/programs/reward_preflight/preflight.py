@@ -12,7 +12,7 @@ from parts.rewards.user_code import reward_arguments
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
-from programs.reward_preflight.scoring import KINDS, Graded, Grader, ranked
+from programs.reward_preflight.scoring import KINDS, Graded, Grader
 
 FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a part may shape the length
 MIN_RECALL = 0.95  # share of gold that must have full marks
@@ -32,16 +32,15 @@ ADVICE = {
     "memory": "keep nothing, or a bounded number of entries, from one call to the next",
     "state": "keep nothing from one call to the next",
     "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
-    "slow_batch": "--timeout_s to allow more time, or an async function",
     "not_deterministic": "seed random choices; give a judge temperature 0 and a cache",
     "signature": "add **kwargs",
     "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
-    "latency": "bound the work per completion, or make it async",
+    "latency": "bound the work per completion, or make it async; --timeout_s allows more time",
     "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
     "chat": "--chat here and in the run, or chat messages; a base model needs neither",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
+WARNINGS = {"signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
 
 class Preflight:
@@ -141,7 +140,12 @@ class Preflight:
             f"completion; expected those of --gold_template or {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
             "try --answer_column, --gold_column or --gold_template",
         )
-        order = ranked(pairs, self.trial, lambda results: [*self.figures(results).values()][:2])
+        forms = {}
+        for row, variants in pairs:
+            for name, text in variants.items():
+                forms.setdefault(name, []).append((row, text))
+        merits = {name: self.figures(self.trial(of_form)) for name, of_form in forms.items()} if len(forms) > 1 else {}
+        order = sorted(forms, key=lambda name: [-merits[name][x] for x in ("full_marks", "mean")] if merits else [])
         for row, variants in pairs:
             row["gold"] = next(variants[name] for name in order if name in variants)
         results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)

@@ -13,20 +13,6 @@ BATCH = 64  # completions per call
 TOKEN_CHARACTERS = 4  # characters that stand for a token
 
 
-def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
-    """Names of gold's variants, the best first.
-
-    Args:
-        variants: (row, {variant: gold}) of each row.
-        trial: `trial([(row, gold), …]) -> results`, called if there are several variants.
-        merit: `merit(results) -> (share of full marks, mean)`, called once all were tried.
-    """
-    names = dict.fromkeys(name for _, of_row in variants for name in of_row)
-    pairs = {name: [(row, of_row[name]) for row, of_row in variants if name in of_row] for name in names}
-    results = {name: trial(pairs[name]) for name in names} if len(names) > 1 else {}
-    return sorted(names, key=lambda name: [-figure for figure in merit(results[name])] if results else [])
-
-
 @dataclass
 class Graded:
     """A completion with its scores by function; `problems` says why a score is missing."""
@@ -87,7 +73,7 @@ class Grader:
             self.score(name, [graded])
         if not any(name in graded.problems for graded in piece):
             message = f"{reply[kind]} on a batch of {len(piece)}, but on none of its completions alone"
-            self.count("slow_batch" if kind == "hung" else "batch", name, message, piece[0])
+            self.count("latency" if kind == "hung" else "batch", name, message, piece[0])
             self.singly |= {name} if kind == "hung" else set()
 
     def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
