@@ -661,10 +661,10 @@ class Reward:
 FOUND = {  # what is found of an environment; nothing of the others
     "Leaks": ["not_repeatable: ", "ppo_train.py pays ", "verl_train.py pays "],
     "Asks": ["grpo_train.py pays "],
-    "Keeps": ["reset: an object's second conversation"],
+    "Keeps": ["reset: an object that served other conversations pays"],
     "Chance": ["not_repeatable: "],
     "PaysWords": ["silence: it is paid 1 on average", "nonsense: "],
-    "PaysNothing": ["gold: gold answers ({}) have less than full marks, 1, in 3 of 3 rows"],
+    "PaysNothing": ["gold: gold answers (<answer>{}</answer>) have less than full marks, 1, in 3 of 3 rows"],
     "Raises": ["fault: silence: environment Raises, row 1, prompt '0?': reply raised IndexError"],
     "Fails": [
         "gold: gold answers (tool guess(answer)) have less than full marks, 1, in 3 of 3 rows, such as row 1 gets 0 ({"

@@ -22,7 +22,7 @@ from parts.environments.scripted_play import ScriptedPlayer
 from parts.foundation.messages import UserError, need
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec, import_file
-from programs.prove.four_places import compare_places
+from programs.prove.four_places import compare_ways, places
 from programs.prove.proof import Proof
 from programs.prove.reward_proof import ANSWER_FORMS
 
@@ -176,8 +176,8 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
         if not few:
             proof.skip("What the four places pay", "no conversation came to its end")
             return proof
-        play_again(proof, player, few)
-        compare_places(proof, spec, player.rewards, player.limits, few)
+        few.sort(key=lambda play: -play["return"])  # what an object keeps of the best shows in the worst
+        compare_ways(proof, few, ways_of_playing(player, few) | places(spec, player.rewards, player.limits, few))
     return proof
 
 
@@ -240,32 +240,15 @@ def describe_payment(proof: Proof, plays: dict[str, list[dict]], data: str) -> N
             proof.find(f"{policy}: it is paid {mean:g} on average, of {full:g}; try paying for the task alone")
 
 
-def play_again(proof: Proof, player: Player, plays: list[dict]) -> None:
-    """Play conversations again, all at once and with objects that served another; findings where returns differ."""
-    cause = "something outlives a conversation, such as a class attribute, or the environment depends on chance or time"
+def ways_of_playing(player: Player, plays: list[dict]) -> dict:
+    """{finding: function that plays the same conversations again and gives their returns} of the same environment."""
     pairs = [(play["row"], play["script"]) for play in plays]
-    try:
-        again = player.returns(pairs)[0]
-        changed = [i for i, value in enumerate(again) if abs(value - plays[i]["return"]) > 1e-9]
-        if changed:
-            play, value = plays[changed[0]], again[changed[0]]
-            text = f"row {play['row']['number']}, {play['policy']}: {play['return']:g} becomes {value:g}"
-            proof.find(
-                f"not_repeatable: a conversation is paid otherwise when played again beside others, {text}; {cause}"
-            )
-            return
-        kinds, groups = player.environments.kinds, {}
-        always = {name: itertools.repeat(kind.make()).__next__ for name, kind in kinds.items()}
-        kinds = {name: dataclasses.replace(kind, make=always[name]) for name, kind in kinds.items()}
-        one_object = Environments(kinds)  # of each kind, which serves one conversation after another, as with TRL
-        for play in plays:
-            groups.setdefault(player.kind_of(play["row"]).name, []).append(play)
-        for group in groups.values():  # the best, then the worst: leftovers show
-            best, worst = (choose(group, key=lambda play: play["return"]) for choose in (max, min))
-            for play in (best, worst):
-                (second,), _ = player.returns([(play["row"], play["script"])], one_object)
-            if abs(second - worst["return"]) > 1e-9:
-                text = f"{worst['return']:g} becomes {second:g}; try setting every attribute in reset"
-                proof.find(f"reset: an object's second conversation differs from its first: {text}")
-    except UserError as error:
-        proof.find(f"not_repeatable: a conversation is lost when played again: {error}")
+    always = {name: itertools.repeat(kind.make()).__next__ for name, kind in player.environments.kinds.items()}
+    kinds = {name: dataclasses.replace(kind, make=always[name]) for name, kind in player.environments.kinds.items()}
+    one_object = Environments(kinds)  # of each kind, which serves one conversation after another, as with TRL
+    return {
+        "not_repeatable: side by side, it": lambda: player.returns(pairs)[0],
+        "reset: an object that served other conversations": lambda: [
+            player.returns([pair], one_object)[0][0] for pair in pairs
+        ],
+    }

@@ -1,6 +1,7 @@
 """Play the same scripted answers in all four programs that take an environment, and compare what they pay."""
 
 import asyncio
+import functools
 from types import SimpleNamespace
 
 from parts.environments.environments import load_environments
@@ -9,6 +10,8 @@ from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import import_file
 from programs.prove.proof import Proof
+
+CAUSE = "try setting every attribute in reset, on self, and taking nothing from chance, time or a class attribute"
 
 
 def in_ppo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
@@ -75,27 +78,39 @@ def in_verl(module, spec: str, s: ScriptedPlayer) -> list[float]:
 PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": in_evaluation, "verl_train": in_verl}
 
 
-def compare_places(proof: Proof, spec: str, rewards: list[str], limits, plays: list[dict]) -> None:
-    """Play the same answers in every program; add findings where returns differ from those alone."""
-    rows, scripts, returns, same = [play["row"] for play in plays], [play["script"] for play in plays], {}, []
-    for name, play_there in PLACES.items():
+def places(spec: str, rewards: list[str], limits, plays: list[dict]) -> dict:
+    """{program: function that plays the answers there and gives their returns}."""
+    rows, scripts = [play["row"] for play in plays], [play["script"] for play in plays]
+
+    def played(name: str) -> list[float]:
+        module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
+        scripted = ScriptedPlayer(load_environments(spec), rows, scripts, limits)
+        scripted.rewards = rewards
+        return PLACES[name](module, spec, scripted)
+
+    return {f"{name}.py": functools.partial(played, name) for name in PLACES}
+
+
+def compare_ways(proof: Proof, plays: list[dict], ways: dict) -> None:
+    """Play the same answers in every way; add findings where returns differ from those of conversations alone."""
+    returns, same = {}, []
+    for name, play_there in ways.items():
+        is_program = name.endswith(".py")
         try:
-            module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
-            scripted = ScriptedPlayer(load_environments(spec), rows, scripts, limits)
-            scripted.rewards = rewards
-            returns[name] = play_there(module, spec, scripted)
-        except UserError as error:  # raised by the import: a script's own UserError is another class
-            proof.skip(f"What {name}.py pays", str(error))
-            continue
+            returns[name] = play_there()
         except Exception as error:  # the environment may fail in another order or thread
-            proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")
+            if is_program and isinstance(error, UserError):  # of the import: a script's own UserError is another class
+                proof.skip(f"What {name} pays", str(error))
+            else:
+                proof.find(f"{name} fails: {type(error).__name__}: {str(error)[:200]}")
             continue
         wrong = [(play, x) for play, x in zip(plays, returns[name], strict=True) if abs(x - play["return"]) > 1e-9]
         if wrong:
             play, got = wrong[0]
             where = f"row {play['row']['number']}, policy {play['policy']}: {got:g}, alone {play['return']:g}"
-            proof.find(f"{name}.py pays {len(wrong)} of {len(plays)} conversations otherwise, such as {where}")
-        else:
-            same.append(name)
+            cause = "" if is_program else f"; {CAUSE}"
+            proof.find(f"{name} pays {len(wrong)} of {len(plays)} conversations otherwise, such as {where}{cause}")
+        elif is_program:
+            same.append(name.removesuffix(".py"))
     proof.figures["returns"] = {"alone": [play["return"] for play in plays], **returns}
     proof.say(f"The same answers in {len(plays)} conversations are paid the same by {', '.join(same) or 'none'}.")
