@@ -10,12 +10,9 @@ from pathlib import Path
 
 from conftest import load_module
 
-from programs.reward_preflight import reward_process
+from programs.reward_preflight import command
 from programs.reward_preflight.command import main
-from programs.reward_preflight.environment_process import load_environment_process
 from programs.reward_preflight.reward_process import OwnProcess, load_functions
-
-LOADERS = {"rewards": load_functions, "environment": load_environment_process}
 
 
 class ProcessHere(OwnProcess):
@@ -27,7 +24,7 @@ class ProcessHere(OwnProcess):
             file = getattr(module, "__file__", None)
             if file and Path(file).resolve() in files and not name.startswith("script_"):  # which tests have loaded
                 del sys.modules[name]
-        about, self.answer = LOADERS[self.kind](**self.loaded)
+        about, self.answer = load_functions(self.specs, self.row)
         return about
 
     def call(self, name, arguments, limit_s=0.0):
@@ -37,16 +34,16 @@ class ProcessHere(OwnProcess):
 def try_here(monkeypatch, template) -> None:
     """Written rewards are tried without processes: their own tests, and the preflight on --data."""
 
-    def run(command, **more):
-        path = Path(command[1])
-        if path.name != "reward_preflight.py" and command[2:] != ["--test"]:
-            return subprocess.run(command, **more)
+    def run(words, **more):
+        path = Path(words[1])
+        if path.name != "reward_preflight.py" and words[2:] != ["--test"]:
+            return subprocess.run(words, **more)
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             if path.name == "reward_preflight.py":
-                code = main(command[2:])
+                code = main(words[2:])
             else:
                 code = int(load_module(path, "written_and_tested").self_test() > 0)
-        return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
-    monkeypatch.setattr(reward_process, "OwnProcess", ProcessHere)
+    monkeypatch.setattr(command, "OwnProcess", ProcessHere)
     monkeypatch.setattr(template, "subprocess", types.SimpleNamespace(**{**vars(subprocess), "run": run}))

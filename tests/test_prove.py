@@ -224,25 +224,18 @@ def adapter(base=TINY_LM, std: float = 0.02):
     return model
 
 
-def with_part_of_an_adapter(folder):
-    adapter().save_pretrained(folder / "final")
-    with_tensors(lambda x: dict([*x.items()][4:]), "adapter_model.safetensors")(folder)
-
-
 RUN_FAULTS = {  # what is found: how far the model moved, and what is wrong with the run's settings or folder
     "unchanged start": (0.0, {}),
     "6 of 6 held-out prompts": (1e-3, {"data": str(EVAL_DATA)}),
     "fell from": (0.3, {"eval_rows": 32}),
     "no such judge": (1e-3, {"reward": "fails"}),
     " tensors are missing, such as": (1e-3, with_tensors(lambda x: dict([*x.items()][1:]))),
-    "Found missing adapter keys": (1e-3, with_part_of_an_adapter),
     "has no chat template": (1e-3, lambda folder: (folder / "final" / "chat_template.jinja").unlink()),
     "embeddings of": (1e-3, with_another_token),
     "weights that are not finite": (math.nan, with_value("config.json", "model", value="/gone")),
     "4 of 6 held-out prompts": (1e-3, with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?"))),
     "goes on to step 60": (1e-3, with_log(60, 12)),
     "says 200 evaluated rows": (1e-3, with_log(20, 200)),
-    "says eval/accuracy nan at step 4, which is no share": (1e-3, with_log(4, 12, math.nan)),
 }
 
 
@@ -398,18 +391,6 @@ def test_a_page_s_folder_with_a_teacher_is_read_too(tmp_path, rewards, capsys):
     assert kl["start to teacher"] == pytest.approx(0, abs=1e-6) and "greedy" not in report["figures"]
 
 
-def test_settings_of_a_page_that_cannot_be_read_are_said(tmp_path, rewards, capsys):
-    """Beside settings of ours they are only noted."""
-    folder = make_run(tmp_path / "run", rewards, moved(1e-3), environment="game.py:Game", reward=[])
-    for place in (folder, folder / "final"):
-        (place / "settings.json").write_text('{"model": ')
-    code, report, _ = run(capsys, folder)
-    assert (code, report["findings"]) == (0, []) and "settings.json" in report["not_measured"][0]
-    shutil.move(folder / "final", tmp_path / "page")
-    code, report, err = run(capsys, tmp_path / "page")
-    assert (code, report) == (2, {}) and "page/settings.json, which is no JSON object" in err
-
-
 def test_what_cannot_be_measured_and_rows_that_repeat_are_said(tmp_path, rewards, capsys):
     folder = make_run(tmp_path / "run", rewards, moved(1e-3), environment="game.py:Game", reward=[])
     (folder / "test.jsonl").write_text((folder / "test.jsonl").read_text() * 3)
@@ -478,9 +459,7 @@ def with_full_marks(sample: dict, **more) -> dict:
 PLANTS = {
     "results.json says 0.99": stated("value", 0.99),
     "results.json says 23 of": stated("n", 23),
-    "results.json says nan": stated("value", math.nan),
     "Wilson's formula": stated("ci95", [0.1, 0.2]),
-    "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(
         lambda rows: [with_full_marks(x, completion="7", gold="7") for x in rows]
     ),
@@ -575,6 +554,9 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
 
 ENVIRONMENTS = '''import functools
 import inspect
+import random
+import threading
+import time
 
 class Sound:
     def reset(self, answer, **row):
@@ -622,6 +604,48 @@ class Tool:
     def get_reward(self):
         return float(self.right)
 
+class Chance(Sound):
+    def get_reward(self):
+        return super().get_reward() * random.random()
+
+class PaysWords(Sound):
+    def get_reward(self):
+        return float(self.tries > 0)
+
+class PaysNothing(Sound):
+    def get_reward(self):
+        return 0.0
+
+class Raises(Sound):
+    def reply(self, text):
+        return super().reply(text.split()[0])
+
+class Stuck(Sound):
+    def get_reward(self):
+        while not self.right:
+            time.sleep(0.1)
+        return 1.0
+
+class Submits(Tool):
+    def guess(self, answer: str) -> str:
+        """Guess.
+
+        Args:
+            answer: The guess.
+        """
+        return self._judged(int(answer))
+
+    def _judged(self, number):
+        return super().guess(number)
+
+class Fails(Submits):
+    def _judged(self, number):
+        raise KeyError("guess")
+
+class Hangs(Submits):
+    def _judged(self, number):
+        threading.Event().wait()
+
 Alias = Sound
 Partial = functools.partial(Sound)
 
@@ -637,13 +661,21 @@ class Reward:
 FOUND = {  # what is found of an environment; nothing of the others
     "Leaks": ["not_repeatable: ", "ppo_train.py pays ", "verl_train.py pays "],
     "Asks": ["grpo_train.py pays "],
-    "Keeps": ["reset: an object's second conversation"],
+    "Keeps": ["reset: an object that served other conversations pays"],
+    "Chance": ["not_repeatable: "],
+    "PaysWords": ["silence: it is paid 1 on average", "nonsense: "],
+    "PaysNothing": ["gold: gold answers (<answer>{}</answer>) have less than full marks, 1, in 3 of 3 rows"],
+    "Raises": ["fault: silence: environment Raises, row 1, prompt '0?': reply raised IndexError"],
+    "Fails": [
+        "gold: gold answers (tool guess(answer)) have less than full marks, 1, in 3 of 3 rows, such as row 1 gets 0 ({"
+    ],
+    "Hangs": ["hung_tool: tool guess gave no answer in 0.5 s"],
 }
 
 
-@pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("name", [*FOUND, "Sound", "Tool"])
-def test_an_environment_in_four_places(tmp_path, capsys, name):
+@pytest.mark.parametrize("name", [*FOUND, "Sound", "Tool", "Submits"])
+def test_an_environment_in_four_places(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setattr(prove, "TOOL_S", 0.5)
     findings = FOUND.get(name, [])
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
     (tmp_path / "beside.py").write_text("def right(environments, **kw):\n    return [x.right for x in environments]\n")
@@ -652,7 +684,7 @@ def test_an_environment_in_four_places(tmp_path, capsys, name):
     code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", rows, *beside)
     assert code == bool(findings), report
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
-    assert ("What gold answers are paid was not measured" in err) == (name == "Tool")
+    assert ("What gold answers are paid was not measured" in err) == (name == "Tool"), err
     if name == "Asks":
         assert len(report["findings"]) == 1, report["findings"]
         assert "policy gold: 0.5, alone 1" in report["findings"][0]
@@ -660,6 +692,22 @@ def test_an_environment_in_four_places(tmp_path, capsys, name):
         assert "paid the same by ppo_train, grpo_train, evaluation, verl_train." in err
         returns = report["figures"]["returns"]
         assert all(values == returns["alone"] for values in returns.values()) and {0.0, 1.5} <= {*returns["alone"]}
+
+
+@pytest.mark.parametrize("name", ["SecondAttempt", "Calculator", "Search", "GuessTheNumber"])
+def test_nothing_is_said_against_the_examples(tmp_path, capsys, name):
+    rows = [{"prompt": "?", "answer": f"4{i}", "number": 17 + i} | {"gold": str(17 + i)} for i in range(3)]
+    rows = [row if name == "GuessTheNumber" else row | {"gold": None} for row in rows]
+    words = [f"{ROOT}/examples/environments.py:{name}", "--data", write_lines(tmp_path / "rows.jsonl", rows)]
+    code, report, _ = run(capsys, *words)
+    assert (code, report["findings"], report["figures"]["gold"]["full_marks"]) == (0, [], 1), report
+
+
+def test_an_environment_that_never_returns_is_told(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(ENVIRONMENTS)
+    rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "4"}])
+    code, _, err = run(capsys, f"{tmp_path}/mine.py:Stuck", "--data", rows, "--minutes", 0.02)
+    assert code == 2 and "conversations take longer than" in err
 
 
 def test_what_makes_environments_is_told_from_rewards(tmp_path):
@@ -676,8 +724,6 @@ BAD = {  # a thing, and words of the one line that is said of it
     "nothing": ("", "no file or folder"),
     "notes.md": ("text", "none of these"),
     "my_file.py": ("import nothing_at_all\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "No module"),
-    "ends.py": ("raise SystemExit(3)\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "SystemExit"),
-    "unparsed.py": ("def f(:", "cannot be read"),
     "hydra.yaml": ("actor_rollout_ref:\n  model: {path: m}\n", "verl's own YAML"),
     "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),
@@ -695,18 +741,13 @@ def test_another_thing_is_told_what_is_accepted(tmp_path, capsys, thing):
 
 
 def test_flags_that_a_kind_does_not_take_are_refused(tmp_path, capsys):
-    file = tmp_path / "losses.py"
-    file.write_text("def ppo_loss(x):\n    return x\n")
+    (tmp_path / "losses.py").write_text("def ppo_loss(x):\n    return x\n")
     (tmp_path / "job.yaml").write_text("algorithm: grpo\n")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "settings.json").write_text('{"model": "m", "data": "d"}')
     for thing, kind, flags in (
-        (file, "functions", ["--", "--lr", 1]),
-        (file, "functions", ["--python", "python"]),
-        (tmp_path / "run", "run", ["--as", "ppo"]),
-        (tmp_path / "job.yaml", "verl job", ["--as", "ppo"]),
+        ("losses.py", "functions", ["--", "--lr", 1]),
+        ("job.yaml", "verl job", ["--as", "ppo"]),
     ):
-        code, report, err = run(capsys, thing, *flags)
+        code, report, err = run(capsys, tmp_path / thing, *flags)
         assert (code, report) == (2, {}) and f"is checked as {kind};" in err, err
 
 
@@ -736,12 +777,6 @@ def test_a_log_that_says_more_than_the_model_reaches(tmp_path, rewards, capsys):
     assert "others swap the numbers of a training question" in err
     assert any("0.98 at step 2, which is no share of 12 rows" in text for text in report["findings"])
     assert any("says eval/accuracy 0.980 on 12 rows at step 2; its model" in text for text in report["findings"])
-
-
-SOME_ARE_UNUSABLE = [  # of the second row's tests only two programs can say that they assert nothing
-    {"prompt": "f", "tests": ["assert f(2) == 4"], "out": ["def f(x): return 2 * x", "f = 1", "f = abs"]},
-    {"prompt": "g", "tests": ["g = 1"], "out": ["g = 2", "g = 3", "g ="]},
-]
 
 
 @pytest.fixture(scope="module")
@@ -775,15 +810,6 @@ def test_nothing_is_said_against_a_sound_evaluation_of_any_task(of_all_kinds, ca
             if value := shown.get(f"{task} {metric}", {}).get("value"):  # a perplexity is no mean of rows
                 assert value == pytest.approx(figures["value"], rel=1e-9), (task, metric)
     assert " scores None" not in err
-
-
-def test_pass_at_k_of_a_row_with_too_few_usable_samples_is_left_out(tmp_path, capsys):
-    data = write_lines(tmp_path / "rows.jsonl", SOME_ARE_UNUSABLE)
-    flags = ["--task", "code:k=1/3", "--data", data, "--completion_column", "out", "--output_dir", tmp_path / "out"]
-    assert run_script("evaluation", *flags).returncode == 0
-    code, report, _ = run(capsys, tmp_path / "out")
-    figures = report["figures"]["metrics"][str(tmp_path / "out" / "results.json")]
-    assert (code, figures["code:k=1/3 pass@3"]["n"], figures["code:k=1/3 pass@3"]["value"]) == (0, 1, 1.0)
 
 
 CODE_REWARD = """
@@ -844,11 +870,8 @@ def test_a_reward_in_our_sandbox_stands_the_attacks(tmp_path, capsys, monkeypatc
 FED = [  # tests of a row; the attacks' test in their form, None for tests of another kind
     ('{"inputs": ["1", "3"], "outputs": ["2", "6"]}', '{"inputs": ["2\\n"], "outputs": ["4\\n"]}'),
     ([{"stdin": "1", "expected_output": "2", "n": 0}], [{"stdin": "2\n", "expected_output": "4\n", "n": 0}]),
-    ([["1"], "2"], None),
-    ("42", None),
     ([[0, 1], [1, 0]], None),  # a grid
     ([[[1, 2], 3], [[2, 2], 4]], [[[2], 4]]),
-    ([["1\n", "1\n"]], [["2\n", "4\n"]]),
     ([{"function": "add", "args": [1, 2], "expected": 3}], [{"function": "f", "args": [2], "expected": 4}]),
     ('{"fn_name": "g", "inputs": [[1]], "outputs": [1]}', '{"fn_name": "f", "inputs": [[2]], "outputs": [4]}'),
 ]

@@ -169,7 +169,6 @@ SOUND = {
     "pandas": (pandas_table, "samples is_correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
     "lm-eval": (lm_eval, "gsm8k exact_match,strict_match 0.500 (95 % Wilson interval 0.254 to 0.746) on 12 rows"),
     "nested": (report, "samples correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
-    "percent": (lambda f: report(f, accuracy=50.0), "math_grader.py scores 20 of 20"),
     "CSV": (table, "samples exact_match 0.500"),
     "lists": (several, "samples score 0.500 on 20 rows"),
     "0 to 10": (
@@ -181,7 +180,6 @@ SOUND = {
         lambda f: two(f, lambda rows: [x | {"id": x["id"] + 50} for x in rows]),
         "they have no common rows",
     ),
-    "four texts of a row": (lambda f: report(f, total=None, n=1), "0 differences"),
 }
 
 
@@ -209,7 +207,6 @@ FAULTS = {
         lambda f: report(f, {4: {"response": "The answer is 5."}}),
         "has correct 1, but lacks its gold 60",
     ),
-    "lists, value": (lambda f: several(f, acc=60.0), "acc 60; the samples give 0.5"),
     "swapped": (lambda f: two(f, base={"accuracy": 0.75}), "base.accuracy 0.75; the samples give 0.5"),
     "golds": (
         lambda f: two(f, lambda rows: [{**rows[0], "gold": "7"}, *rows[1:]]),
@@ -245,10 +242,7 @@ def test_a_folder_of_functions_or_of_runs_is_no_evaluation(tmp_path, capsys):
     ("name", "text", "words"),
     [
         ("a.json", '{"accuracy": 0.5}', "none of these"),
-        ("a.json", '{"accuracy": 0.5', "cannot be read"),
-        ("a.json", "[1, 2]", "none of these"),
         ("a.csv", "id,correct\n", "none of these"),
-        ("a.jsonl", '{"prompt": "1+1=", "answer": "2"}\n', "none of these"),
         ("a.jsonl", '{"step": 1, "prompt": "1+1=", "completion": "2", "score": 1.0}\n', "none of these"),
         ("a.jsonl", '{"id": 1, "correct": true}\n{"id": 2, "corr\n', "a.jsonl:2"),
     ],
@@ -305,14 +299,11 @@ def test_rows_by_place_with_other_golds_are_not_compared(tmp_path):
     assert len(reports_to_compare(list(map(str, files)))) == 2
 
 
-def test_samples_of_repeated_prompts_are_one_row_and_pairs_of_lm_eval_are_no_scores(tmp_path):
+def test_samples_of_repeated_prompts_are_one_row(tmp_path):
     """One question is there twice, so that its prompt has 8 samples, others have 4."""
     rows = [{"question": q, "correct": n % 2} for q, _ in [*QUESTIONS, QUESTIONS[0]] for n in range(4)]
     file = str(write_lines(tmp_path / "a.jsonl", rows))
     assert len(reports_to_compare([file, file])[0]["tasks"]["samples"]["keys"]) == 20
-    rows = [{"doc_id": i, "metrics": ["acc", "f1"], "acc": 1.0, "f1": [1, 0]} for i in range(20)]
-    file = str(write_lines(tmp_path / "b.jsonl", rows))
-    assert [*reports_to_compare([file, file])[0]["tasks"]["samples"]["values"]] == ["acc"]
 
 
 def draws(file, shares: dict[str, list], key: str = "item", model: str = "model"):
@@ -383,9 +374,7 @@ def rows_of(columns, right: int, items: int = 20, times: int = 5) -> list[dict]:
 # forms of 100 rows of which 10 of 20 items get better and none worse: exact p 2 / 2^10, not the 2 / 2^50 of 50 rows
 DEPENDENT = {
     "an id for each draw": lambda i, n: {"id": f"u{i}-{n}", "prompt": f"What is {i}?"},
-    "an id for each draw, with golds": lambda i, n: {"id": 5 * i + n, "question": f"q{i}", "answer": "ABCD"[i % 4]},
     "task_id beside sample_id": lambda i, n: {"task_id": f"HumanEval/{i}", "sample_id": n},
-    "paraphrases": lambda i, n: {"question_id": i, "prompt": f"Paraphrase {n} of {i}"},
     "paraphrases with one gold": lambda i, n: {"question_id": i, "prompt": f"Paraphrase {n} of {i}", "gold": str(i)},
     "more draws than items": lambda i, n: {"id": f"{i}-{n}", "problem": f"q{i // 5}", "answer": str(i // 5)},
     "judges": lambda i, n: {"id": i, "judge": n},
@@ -401,32 +390,10 @@ def test_rows_of_one_item_are_one_value(tmp_path, name):
     assert figures["p"] == (0.5 if more else 2 / 2**10)
 
 
-@pytest.mark.parametrize(("name", "p"), [("prompt", 2 / 2**6), ("which", None)])
-def test_few_items_of_many_draws(tmp_path, name, p):
-    """9 items of 20 draws, of which 6 get better: their prompts tell them, a column of another name may."""
-    figures = compared(
-        tmp_path, *(rows_of(lambda i, n: {name: f"p{i}", "response": f"{i}-{n}"}, right, 9, 20) for right in (2, 8))
-    )
-    assert "No verdict" in figures["verdict"] if p is None else figures["p"] == p
-
-
-def test_prompts_with_uneven_counts_are_one_value_each(tmp_path):
-    rows = [
-        [x for x in rows_of(lambda i, n: {"prompt": f"q{i}", "n": n}, k) if x["prompt"] != "q3" or not x["n"]]
-        for k in (8, 10)
-    ]
-    assert compared(tmp_path, *rows)["rows"] == 20
-
-
 # what cannot be known takes the place of a verdict
 UNKNOWN = {
     "problem": (lambda i, n: {"id": f"{i}-{n}", "problem_name": f"p{i}"}, "if column 'problem_name' names the items"),
-    "turns": (lambda i, n: {"dialogue_id": i, "prompt": f"Turn {n} of {i}"}, "if column 'dialogue_id' names the items"),
     "few prompts": (lambda i, n: {"id": f"{i}-{n}", "prompt": f"p{i % 4}"}, "if column 'prompt' names the items"),
-    "few with one gold": (
-        lambda i, n: {"id": f"{i}-{n}", "prompt": f"p{i % 3}", "gold": "refuse"},
-        "if column 'prompt'",
-    ),
     "parts of an id": (lambda i, n: {"id": i, "question": f"{n} of {i}", "gold": f"{i}-{n}"}, "if column 'id' names"),
     "variants": (lambda i, n: {"id": i, "variant": "abcde"[n]}, "the mean over column 'variant' (a, b, c, d, e)"),
 }
@@ -464,14 +431,7 @@ def test_tables_of_the_same_rows_in_one_file_are_models(tmp_path, columns):
     assert compare_reports(*reports, 50, 0)["samples"]["correct"]["better"] == 2
 
 
-def test_more_than_20_models_are_told_apart(tmp_path, capsys):
-    write_lines(
-        tmp_path / "a.jsonl", [{"id": i, "model": f"m{k}", "correct": int(i < k)} for i in range(20) for k in range(25)]
-    )
-    assert "a.jsonl, m24: samples correct 1.000" in run(capsys, tmp_path / "a.jsonl")[2]
-
-
-@pytest.mark.parametrize("lacking", [{"correct": None}, {"correct": "error"}, {"error": "timeout"}])
+@pytest.mark.parametrize("lacking", [{"correct": None}, {"error": "timeout"}])
 def test_a_missing_score_is_told_and_does_not_count_as_wrong(tmp_path, capsys, lacking):
     rows = [{"id": i, "prompt": f"q{i}", "correct": int(i < 10)} for i in range(20)]
     failed = [x if x["id"] < 16 else {"id": x["id"], "prompt": x["prompt"]} | lacking for x in rows]
@@ -481,7 +441,7 @@ def test_a_missing_score_is_told_and_does_not_count_as_wrong(tmp_path, capsys, l
     assert told in capsys.readouterr().err and told in run(capsys, tmp_path)[2]
 
 
-@pytest.mark.parametrize("pair", [((0, 1), (0, 100)), ((0, 1), (-1, 1)), ((-1, 1), (0, 1)), ((0, 90), (0, 0.9))])
+@pytest.mark.parametrize("pair", [((0, 1), (0, 100)), ((-1, 1), (0, 1))])
 def test_other_scales_are_told(tmp_path, capsys, pair):
     rows = [[{"id": i, "prompt": f"q{i}", "score": scale[i < 10]} for i in range(20)] for scale in pair]
     assert "No verdict: the two sides have scores on different scales" in compared(tmp_path, *rows)["verdict"]
@@ -496,7 +456,7 @@ def test_scores_of_minus_1_and_1_have_the_p_of_0_and_1(tmp_path, capsys):
     assert proof["figures"]["compared"]["samples score"]["p"] == 2 / 2**5
 
 
-LOW, HIGH = ("wer", "latency_s", "toxicity"), ("harmlessness", "certainty", "term_f1", "error_free", "num_correct")
+LOW, HIGH = ("wer", "latency_s"), ("harmlessness", "error_free")
 
 
 @pytest.mark.parametrize("metric", [*LOW, *HIGH, "refusal"])
@@ -534,14 +494,9 @@ INDEPENDENT = {
     "ids that are said to name the items": lambda i: {"item_id": i, "prompt": f"p{i % 4}"},
     "a question twice": lambda i: {"id": i, "question": f"q{max(i, 1)}"},
     "a premise beside few questions": lambda i: {"id": i, "question": f"q{i % 2}", "target": str(i % 3)},
-    "questions twice with other golds": lambda i: {"id": i, "question": f"q{i % 30}", "gold": str(i)},
     "a category": lambda i: {"id": i, "prompt": f"p{i}", "language": f"l{i % 6}"},
     "a name of categories": lambda i: {"name": f"n{i % 5}", "question": f"q{i}", "answer": str(i)},
     "numbers that begin anew": lambda i: {"idx": i % 31, "question": f"q{i}", "answer": str(i)},
-    "a category without ids": lambda i: {"response": str(i), "level": i % 2},
-    "a group": lambda i: {"id": i, "prompt": f"p{i}", "group": "AB"[i % 2]},
-    "system prompts": lambda i: {"id": i, "prompt": f"p{i}", "system": f"You are {i % 4}"},
-    "agents of items": lambda i: {"task_id": i, "agent": "ab"[i % 2]},
     "the source of a text": lambda i: {"id": i, "prompt": f"p{i}", "doc": {"model": "ab"[i % 2]}},
 }
 
@@ -570,12 +525,3 @@ def test_a_figure_of_both_models_is_stated_for_neither(tmp_path, capsys):
     (file := tmp_path / "t.json").write_text(json.dumps({"accuracy": 0.35, "GPT-4": {"acc": 0.5}, "samples": rows}))
     (finding,) = run(capsys, file)[1]["findings"]
     assert "says gpt_4.acc 0.5; the samples give 0.45" in finding
-
-
-def test_a_table_of_summaries_is_no_subject_and_draws_by_problem_are_no_models(tmp_path):
-    samples = [{"id": i, "prompt": f"q{i}", "correct": int(i < 10)} for i in range(20)]
-    (file := tmp_path / "a.json").write_text(json.dumps({"samples": samples, "by": [{"name": "c", "accuracy": 0.5}]}))
-    assert len(reports_to_compare([str(file)] * 2)[0]["tasks"]["samples"]["keys"]) == 20
-    file.write_text(json.dumps({f"p{i}": [{"id": n, "passed": n % 2} for n in range(4)] for i in range(30)}))
-    (task,) = reports_to_compare([str(file)] * 2)[0]["tasks"].values()
-    assert len(task["keys"]) == 30 and not task["doubts"]

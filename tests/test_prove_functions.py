@@ -197,8 +197,6 @@ def grpo_loss(logp, old_logp, ref_logp, advantages, mask):
 SOUND_EDITS = """
 by token | ppo | ppo_loss => ppo_clip_loss | loss.sum() / keep.sum() => loss
 grpo | ppo | ppo_loss => grpo_loss | loss.sum() / keep.sum() => means.sum() / len(loss)
-grpo without empty rows | ppo | ppo_loss => grpo_policy_loss \
-| loss.sum() / keep.sum() => means.sum() / keep.any(1).sum()
 dr_grpo | ppo | ppo_loss => dr_grpo_loss | / keep.sum() => / loss.numel()
 grpo of [T, B] | clipped | ppo => grpo \
 | (loss * mask).sum() / mask.sum() => ((loss * mask).sum(0) / mask.sum(0).clamp(min=1)).mean()
@@ -206,74 +204,55 @@ objective | ppo | ppo_loss => ppo_objective | return => return -
 a dataclass of results | clipped \
 | def => from dataclasses import dataclass\\n\\n@dataclass\\nclass Out:\\n    kl: float\\n    loss: float\\n\\ndef \
 | return => return Out(0.0, | / mask.sum() => / mask.sum())
-names of NeMo | ppo | old_logp => prev_logprobs | eps_ => ratio_clip_
 a paper's bounds inside | clipped | ppo_loss => dapo_loss | , eps=0.2 => | 1 - eps, 1 + eps => 1 - 0.2, 1 + 0.28
 settings of a dataclass | gspo | epsilon=3e-4 => config: Settings \
 | - epsilon, 1 + epsilon => - config.low, 1 + config.high \
 | def => from dataclasses import dataclass\\n\\n@dataclass\\nclass Settings:\\n    low: float = 3e-4\\n    high: \
 float = 4e-4\\n    dual_clip: float = 3.0\\n    sequence: bool = False\\n\\ndef
-a further term | clipped | / mask.sum() => / mask.sum() + ent_coef * logp.mean() | mask, => mask, ent_coef=0.01,
 an eps of a division | clipped | / mask.sum() => / (mask.sum() + eps) \
 | 1 - eps, 1 + eps => 1 - clip_eps, 1 + clip_eps | mask, eps=0.2 => mask, eps=1e-8, clip_eps=0.2
 a bound against overflow | ppo | d.exp() => d.clamp(-5, 5).exp()
 a compiled loss | ppo | def => @torch.compile\\ndef
 an entropy term | clipped | mask, eps=0.2 => entropy, mask, eps=0.2, entropy_coef=0.01 \
 | + eps)) => + eps)) - entropy_coef * entropy
-an optional entropy | an entropy term | entropy, mask => mask, entropy=None \
-| entropy_coef * entropy => (0.0 if entropy is None else entropy_coef * entropy.mean())
 whitened over the mask | clipped \
 | ratio = => a = advantages[mask > 0]; advantages = (advantages - a.mean()) / (a.std() + 1e-8); ratio =
-whitened rows | whitened over the mask | advantages[mask > 0] => advantages | -advantages * => -advantages[:, None] *
 whitened advantages | clipped | mask, eps=0.2 => eps=0.2, norm_adv=True \
 | (loss * mask).sum() / mask.sum() => loss.mean() \
 | ratio = => if norm_adv: advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)\\n    ratio =
 weights of the sampler | clipped | old_logp, advantages => old_logp, rollout_logp, advantages \
 | eps=0.2 => eps=0.2, cap=2.0 | ratio = => weight = (old_logp - rollout_logp).exp().clamp(max=cap); ratio = \
 | return => return {"clipped": 0.0}, | loss * mask => loss * weight * mask
-a filter of the sampler | weights of the sampler | * weight => * (weight < cap)
 a correction for the sampler that is off | weights of the sampler | rollout_logp, advantages => advantages \
 | cap=2.0 => cap=2.0, rollout_logp=None, correct=False | - rollout_logp => - (rollout_logp if correct else old_logp)
 cispo of TRL | cispo | clip_low, clip_high => high | 1 - clip_low, 1 + clip_high => max=high
 verl's names of values | value | loss(values, old_values => loss(vpreds, values \
 | in (values, old_values => in (vpreds, values
-kl, verl's abs | kl | (d.exp() - d - 1) => d.abs()
-gae, numbers inside | gae | mask, gamma, lam): => mask): | gamma * lam * last => 0.9 * 0.8 * last \
-| gamma * following => 0.9 * following
 gae without holes | gae | torch.where(keep[:, t], values[:, t], following) => values[:, t]
-gae, returns first | gae | return out, out + values => return out + values, out
 gae, whitened after its returns | gae \
 | return out, => return torch.where(keep, (out - out[keep].mean()) / (out[keep].std() + 1e-8), 0.0),
-gae of a batch | gae | rewards, values, mask, gamma => batch, gamma \
-| keep, out => rewards, values, mask = batch.rewards, batch.values, batch.mask; keep, out
 gae of [T, B], with a mask | gae | [:, t] => [t] | values.shape[1] => len(values) | values[:, 0] => values[0]
 grpo advantage, deviation of the batch | grpo advantage | x.std() => scores.std()
-a namespace of inputs | a dictionary of inputs | [" => . | "] => | .get("mask", None) => .mask
 """
 # name of a broken function | ... | words of what is found
 BROKEN_EDITS = """
 no mask | ppo | loss.sum() / keep.sum() => loss.mean() | all places, padding included
+aggregation | ppo | ppo_loss => dapo_loss | loss.sum() / keep.sum() => means.mean() | aggregates by mean over sequences
+an empty row counts | gspo | * keep.any(1) => | but for an empty row
 no mask at all | clipped | (loss * mask).sum() / mask.sum() => loss.mean() | without the mask
 sign, with a mask left at None | ppo | return => return - | mask, eps_low => mask, loss_mask=None, eps_low \
 | sign flipped
 clip side | ppo | torch.maximum => torch.minimum | bound on the wrong side
 no clip | ppo | ratio.clamp(1 - eps_low, 1 + eps_high) => ratio | without a bound
-one bound | ppo | 1 - eps_low, 1 + eps_high => max=1 + eps_high | without its lower bound
-bounds exchanged | clipped | ppo => dapo | eps=0.2 => low=0.2, high=0.3 | - eps, 1 + eps => - high, 1 + low \
-| two bounds exchanged
 ratio | ppo | d.exp() => (-d).exp() | upside down
 detached | ppo | d.exp() => d.exp().detach() | gradient is not
 a tight bound on the ratio | ppo | d.exp() => d.clamp(-2, 2).exp() | none of the published
-aggregation | ppo | ppo_loss => dapo_loss | loss.sum() / keep.sum() => means.mean() | aggregates by mean over sequences
-empty row | ppo | ppo => grpo | .clamp(min=1) => | loss.sum() / keep.sum() => means.mean() | empty row
 in place | ppo | torch.where(keep, advantages, 0.0) => advantages.sub_(advantages.mean()) \
 | changes its caller's advantages
-an empty row counts | gspo | * keep.any(1) => | but for an empty row
 cispo with gradient | cispo | .detach() => | gradient is not
-kl dropped | grpo with KL | beta * kl => 0 * kl | without the KL term
 kl subtracted | grpo with KL | + beta * kl => - beta * kl | KL term subtracted
 a loss's kl upside down | grpo with KL | (ref - logp).exp() - ref + logp => (logp - ref).exp() - logp + ref \
 | policy and reference exchanged in its KL
-kl upside down | kl | d.exp() - d - 1 => (-d).exp() + d - 1 | policy and reference exchanged in its KL
 k3's sign | kl | d.exp() - d - 1 => d.exp() + d - 1 | the sign of k3's linear term flipped
 kl in the advantage, with its gradient | kl in the advantage | .detach() => | gradient is not
 value clip | value | torch.maximum => torch.minimum | the smaller of its two errors
@@ -281,17 +260,11 @@ values exchanged | value | o + (v - o).clamp => v + (o - v).clamp | values and o
 no eps | grpo advantage | + eps => | equal scores get nan
 batch mean | grpo advantage | x = scores[group_ids == g] => x = scores | = (x - => = (scores[group_ids == g] - \
 | batch as one group
-neighbours | grpo advantage of neighbours | num_generations): => group_ids): | -1, num_generations => -1, 4 \
-| neighbours as groups
 the baseline has its own | rloo \
 | (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1) => rewards.mean(1, keepdim=True) \
 | it computes dr_grpo_advantage
 gamma and lambda | gae | gamma * following => lam * following | gamma and lambda exchanged
-gae over padding | gae | torch.where(keep[:, t], values[:, t], following) => values[:, t] \
-| values, rewards = torch.where(keep, values, 0.0), torch.where(keep, rewards, 0.0) => pass | none of the published
 returns of rewards | gae | out + values => out + rewards | are not advantage + value
-whitened returns | gae | return out, out + values => out = torch.where(keep, (out - out[keep].mean()) / \
-out[keep].std(), 0.0); return out, out + values | are not advantage + value
 gae whitened over the padding | gae, whitened after its returns | out[keep] => out | whitened over the padding too
 sampler never read | weights of the sampler | * weight => | rollout_logp changes nothing
 sampler upside down | weights of the sampler | old_logp - rollout_logp => rollout_logp - old_logp | upside down
@@ -300,7 +273,6 @@ wrong axis of [B, T] | grpo of [T, B] | eps=0.2): => eps=0.2):  # all [B, T] | i
 entropy added | an entropy term | - entropy_coef => + entropy_coef | a larger entropy raises the loss
 whitened over the padding | whitened over the mask | advantages[mask > 0] => advantages \
 | none of the published
-a dataclass, detached | settings of a dataclass | .exp() => .exp().detach() | gradient is not
 another value later | grpo advantage | def => calls = [0]\\ndef \
 | return out => calls[0] += 1; return out if calls[0] < 4 else -out | another value in a later call
 """
@@ -405,10 +377,8 @@ UNCHECKED = {  # beside a sound masked mean
     "class PolicyLoss:\n    def __call__(self, logprobs, batch):\n        return -logprobs.mean()\n": False,
     "def compute_advantages(rewards, table):\n    return rewards - table\n": False,
     "def gae(rewards, values, dones, gamma, lam):\n    return rewards - values\n": False,
-    "def critic_loss(values, targets_of_td):\n    return (values - targets_of_td).mean()\n": False,
     "def plot_policy_loss(history):\n    return None\n": True,
     "def normalize_advantages(advantages, mask, size):\n    return advantages * mask\n": True,  # a helper
-    "def aggregate_loss(losses, mask, mode):\n    return losses * mask\n": True,
 }
 
 

@@ -8,25 +8,22 @@ import pytest
 from conftest import EVAL_DATA, ROOT, run_script, write_lines
 from preflight_here import ProcessHere
 
-from programs.reward_preflight import reward_process
+from programs.reward_preflight import command
 from programs.reward_preflight.command import main
 
 ROWS = [{"prompt": f"{a}+{a + 3}=", "answer": str(2 * a + 3)} for a in range(11, 19)]
 
 EACH = {  # {name: what a reward pays for a text with the answer a, the prompt p and the number i}
     "pays_empty": "float(not text) or right(text, a)",
-    "pays_lists": r"float(re.search(rf'\b{a}\b', text) is not None)",
     "pays_keywords": "right(text, a) + 0.1 * text.count('therefore')",
     "pays_prompt": "float(text == p) or right(text, a)",
     "pays_any_number": r"full(r'<answer>\d+</answer>', text)",
     "pays_repeats": "float(text.count(f'<answer>{a}</answer>'))",
-    "pays_reasoning": "1.0 if 'so twice' in text else 0.0",
     "raises": "float(json.loads(text) == int(a))",
     "dies": "right(text, a) if text else os._exit(7)",
     "exits": "right(text, a) if text else exit(0)",
     "nan": "right(text, a) if text.strip() else float('nan')",
     "by_position": "right(text, a) * (1.0 if i == 0 else 0.5)",
-    "none": "None",
     "constant": "0.0",
     "constant_1": "1.0",
     "half": "0.5 * right(text, a)",
@@ -38,7 +35,6 @@ EACH = {  # {name: what a reward pays for a text with the answer a, the prompt p
     "think": r"full(r'(?s)<think>.+</think>\s*<answer>\s*%s\s*</answer>' % a, text)",
     "final": "float(text == f'Final: {a}!')",
     "capitals": "full(f'ANSWER: {a}', text)",
-    "final_answer": "full(f'Final answer: {a}', text)",
     "of_json": "float(text[:1] == '{' and json.loads(text)['answer'] == a)",
     "keeps_the_first": "kept.setdefault(str(p), right(text, a))",
     "by_level": "kwargs['level'][i] * right(text, a)",
@@ -142,10 +138,6 @@ def trl_only(prompts, completions, answer, completion_ids, trainer_state, log_me
     assert all(len(ids) >= len(text) / 4 for ids, text in zip(completion_ids, completions))
     return good(prompts, completions, answer)
 
-def slow_batch(prompts, completions, answer, **kwargs):
-    time.sleep(0.1 * len(completions) if len(completions) > 1 else 0)
-    return good(prompts, completions, answer)
-
 def reads(prompts, completions, answer, **kwargs):
     '''Range: {0, 1}'''
     with open("longest.txt", "a") as f:  # more than one process calls this
@@ -186,7 +178,7 @@ def checked(code, text) -> tuple:
 def check(folder, monkeypatch, capsys):
     """check(reward, *flags, rows=ROWS) -> (exit code, report) of a preflight whose reward is called in this process."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(reward_process, "OwnProcess", ProcessHere)
+    monkeypatch.setattr(command, "OwnProcess", ProcessHere)
 
     def run(name, *flags, rows=None) -> tuple:
         code = main(flags_of(folder, name, flags, rows))
@@ -273,7 +265,6 @@ def test_no_var_keywords_is_only_a_warning_and_fine_for_one_sample(check):
     ("name", "failing"),
     [
         ("pays_empty", {"empty"}),
-        ("pays_lists", {"answer_listing"}),
         ("evaluates", {"answer_listing", "raised"}),  # the prompt in the answer's place; int() of 40,000 digits
         ("pays_keywords", {"keyword_stuffing"}),
         ("pays_prompt", {"prompt_echo"}),
@@ -319,13 +310,6 @@ def test_none_is_no_score_for_a_wrong_answer(check):
     code, report = check("none_if_wrong")
     assert code == 1 and failures(report) == {"unscored"}, report["findings"]
     assert "give wrong answers 0" in finding(report, "unscored")["try"]
-
-
-def test_cut_gold_must_not_pay(check):
-    rows = [{**row, "answer": f"{row['prompt']} so twice that, #### {row['answer']}"} for row in ROWS]
-    _, report = check("pays_reasoning", rows=rows)
-    cut = finding(report, "truncated")["completion"].removesuffix(", #### ")
-    assert cut in [f"{row['prompt']} so twice that" for row in ROWS]
 
 
 @pytest.mark.parametrize(
@@ -392,12 +376,6 @@ def test_hang_is_located_and_bounded_and_leaves_no_child(folder):
         assert state.strip()[:1] in ("", "Z")
 
 
-def test_batch_slower_than_the_limit_is_scored_one_by_one(folder):
-    code, report = check_apart(folder, "slow_batch", "--timeout_s", "0.5", "--limit", "6")
-    assert code == 0 and finding(report, "slow_batch")["severity"] == "warning"
-    assert report["functions"][0]["hung"] == 0
-
-
 def test_a_slow_reward_gets_as_many_rows_as_fit(folder, check, capsys):
     """0.02 s a completion: a row takes 1.1 s and more, whatever the machine."""
     assert main(flags_of(folder, "slow", ["--budget_s", "1"], None)) == 2
@@ -415,7 +393,6 @@ def test_a_slow_reward_gets_as_many_rows_as_fit(folder, check, capsys):
         ("grades", {"not_deterministic", "gold"}, {"deterministic": False}),
         ("too_few", {"malformed", "gold"}, {}),
         ("changes", {"changed"}, {"inputs_unchanged": False}),
-        ("none", {"gold", "probes"}, {}),
         ("constant", {"gold", "probes"}, {}),
     ],
 )
@@ -424,7 +401,6 @@ def test_broken_contract_is_found(check, name, expected, contract):
     assert code == 1 and expected <= failures(report)
     assert contract.items() <= report["contract"].items()
     function = report["functions"][0]
-    assert function["none_rate"] == (name == "none")
     assert function["not_finite"] == (7 * 8 if name == "nan" else 0)  # two blank texts a row, and empty ones
     if name == "too_few":
         assert "returned 0 values for 1 completion" in finding(report, "malformed")["message"]
@@ -442,7 +418,7 @@ def test_format_of_gold_is_found(check):
     assert variant("boxed", rows=rows) == ("\\boxed{{answer}}", 1)  # the number after ####
     for template in (r"\boxed{answer}", r"\boxed{{answer}}"):
         assert variant("boxed", "--gold_template", template) == ("--gold_template", 1)
-    for name in ("capitals", "final_answer", "of_json"):  # other usual formats
+    for name in ("capitals", "of_json"):  # other usual formats
         assert variant(name, rows=ROWS[:3])[1] == 1, name
 
 
@@ -474,13 +450,6 @@ def test_full_marks_are_those_of_gold_or_as_given(check):
     code, report = check("half")
     assert code == 1 and "--full_score 0.5" in finding(report, "gold")["try"]
     assert check("half", "--full_score", "0.5")[0] == 0
-
-
-def test_small_parts_may_miss_from_full_marks(check):
-    assert check("good", "--reward", "rewards.py:constant*0.04")[0] == 0  # 1 / 1.04 is 96 %
-    code, report = check("good", "--reward", "rewards.py:constant*0.1")
-    assert code == 1 and failures(report) == {"gold"} and report["gold"]["full_score"] == pytest.approx(1.1)
-    assert check("good", "--reward", "rewards.py:constant*0.1", "--full-score", "1")[0] == 0
 
 
 def test_code_in_blocks_is_gold(folder):
@@ -519,17 +488,6 @@ def brief(prompts, completions, **kwargs):
     Range: [-1, 0].
     """
     return [-float(len(text) > 9) for text in completions]
-
-def helper(text):
-    """No reward."""
-
-class Judge:
-    """A class is no reward; its instances are."""
-
-    def __call__(self, prompts, completions, **kwargs):
-        return [0.5] * len(completions)
-
-judge = Judge()
 says_reward = says
 BOTH = Preset([says, brief])
 '''
@@ -543,31 +501,27 @@ def test_list_shows_functions_and_presets(tmp_path, monkeypatch, capsys):
     assert listed["functions"] == [
         {"name": "says", "range": "{0, 1}", "summary": "1 for *yes*."},
         {"name": "brief", "range": "[-1, 0]", "summary": "Minus 1 for a long text."},
-        {"name": "judge", "range": "", "summary": "A class is no reward; its instances are."},
     ]
     assert listed["presets"] == [{"name": "BOTH", "parts": {"says": 1.0, "brief": 0.5}}]
     assert main(["--list", "library.py"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"^says +\{0, 1\} +1 for \*yes\*\.$", shown, re.MULTILINE)
     assert re.search(r"^BOTH +preset +1 says \+ 0.5 brief$", shown, re.MULTILINE)
-    assert not (tmp_path / "__pycache__").exists()
 
 
 # ------------------------------------------------------------------------------------------------ the command line
 GOOD = ["--reward", "rewards.py:good", "--data", "rows.jsonl"]
 BAD = [  # flags, what the message holds
     ([], ["no mode", "expected one of"]),
-    (["--list", "--reward", "good"], ["--list and --reward", "expected one of"]),
     (["--reward", "rewards.py:good"], ["without --data", "try --data"]),
     (["--reward", "rewards.py:gud", "--data", "rows.jsonl"], ["no function 'gud'", "expected one of"]),
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
     (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["give no reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["unasked.jsonl:1: got", "try --prompt_column"]),
     ([*GOOD, "--model", "m", "--group_size", "1"], ["group_size 1", "expected 2 to"]),
-    ([*GOOD, "--max_new_tokens", "0"], ["expected 1 to"]),
     ([*GOOD, "--score", "x"], ["'--score'; expected a flag of --help; try evaluation.py --task reward:FUNCTION"]),
-    ([*GOOD, "--max_turns", "3"], ["got --max_turns with --reward", "with --environment"]),
-    (["--environment", "e.py:E", "--data", "rows.jsonl", "--profile", "format"], ["got --profile with --environment"]),
+    ([*GOOD, "--temperature", "0.5"], ["got --temperature with --reward", "with --model"]),
+    (["--environment", "e.py:E", "--data", "rows.jsonl"], ["'--environment'", "try prove.py ENV.py:Class"]),
     ([*GOOD, "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
 ]
 

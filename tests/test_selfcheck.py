@@ -3,7 +3,6 @@
 import functools
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -20,10 +19,8 @@ from conftest import (
     run_script,
     save_random_model,
 )
-from test_multi_turn_template import ADDER, changed
 
 from programs.selfcheck.conversation_checks import TURN_CHECKS
-from programs.selfcheck.input_checks import template_ends_at_generation
 from programs.selfcheck.run import load_trainer
 
 PPO, TEMPLATES = SCRIPTS / "ppo_train.py", ROOT / "templates"
@@ -103,7 +100,7 @@ def with_status(rows: dict, status: str = "FAIL") -> set[str]:
 
 # ------------------------------------------------------------------------------------------------ clean trainers
 
-TURNS = {"turn_ids", "turn_mask", "turn_rewards", "turn_state"}
+TURNS = {"turn_mask", "turn_state"}
 GROUPS, REFERENCE = {"group_advantages"}, {"reference_is_initial"}
 FORMULA, CLIP = {"experience_formula"}, {"policy_clip"}
 CRITIC = {"value_loss_gradient"} | FORMULA
@@ -120,8 +117,6 @@ SETTINGS = {  # flags, those of ppo.py and distillation.py after the page's name
     "distillation --temperature 0.7 --micro_batch 2": PAGES["distillation"],
     "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0": OF_ACTORS,
     "--algorithm clip_cov --precision fp16": TURNS | REFERENCE | CRITIC | CLIP | {"advantages_detached"},  # in fp32
-    "--algorithm gdpo --loss cispo --precision bf16 --gradient_checkpointing": TURNS | REFERENCE | CRITIC | GROUPS,
-    "--algorithm maxrl --loss kl_cov": TURNS | REFERENCE | CRITIC | CLIP,
     "--algorithm dr_grpo --loss gspo --lora_rank 4": TURNS | REFERENCE | CRITIC,
     "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean": TURNS | CRITIC | GROUPS | CLIP,  # KL in reward
 }
@@ -141,7 +136,6 @@ LISTED = {  # changes that `new_trainer.py` offers, of those that a check can se
     "ppo cispo monte_carlo lora": set(),
     "grpo gspo rloo length_cost": set(),
     "grpo kl token_mean lora": set(),
-    "grpo dr_grpo": set(),
     "distillation forward_kl lora": set(),
     "distillation where_they_differ": {"advantages_detached"},  # another loss: the definition is not of it
 }
@@ -159,7 +153,6 @@ def test_an_edited_page_passes(run_checks, adapted, names):
 CLIPPED = "ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)"
 OLD = "policy_loss(logprobs, old, advantages"
 CLIP_FAULTS = {
-    "the smaller term": ("torch.maximum(plain, bounded)", "torch.minimum(plain, bounded)"),
     "no clip": (CLIPPED, "ratio"),
     "low and high exchanged": (CLIPPED, "ratio.clamp(1 - clip_eps_high, 1 + clip_eps_low)"),
     "a bounded log-ratio": (".clamp(-20, 20).exp()", ".clamp(-20, 0).exp()"),
@@ -268,11 +261,6 @@ def gae(rewards, values, response_mask, gamma, gae_lambda):
 def make_experience(config, models, batch):
     return right(dataclasses.replace(config, kl_coef=-config.kl_coef), models, batch)
 
-# score at the first token: ppo, experience_formula
-def gae(rewards, values, mask, *more):
-    score, first = rewards.sum(1, keepdim=True), mask.int().argmax(1, keepdim=True)
-    return right(torch.zeros_like(rewards).scatter(1, first, score), values, mask, *more)
-
 # whitened over the padding: ppo, experience_formula
 def make_experience(config, models, batch):
     made = right(config, models, batch)
@@ -291,10 +279,6 @@ def token_values(*known):
 # teacher without the temperature: distillation, advantages_detached alone
 def reverse_kl(student, teacher, *more):
     return right(student, teacher * 0.8, *more)
-
-# no generation prompt: grpo, template_ends_at_generation
-def load_rows(config, tokenizer, file):
-    return [r | {'prompt_ids': r['prompt_ids'][:-1]} for r in right(config, tokenizer, file)]
 """
 PLANTED = {
     fault: (page, check, bool(alone), text)
@@ -324,12 +308,6 @@ SCRIPT_FAULTS = {  # the check that has to name it, the text of ppo_train.py, wh
         "first_update_ratio",
         "policy_terms(config, piece, logprobs)\n",
         'policy_terms(config, piece | {"old_logprobs": piece.get("ref_logprobs", piece["old_logprobs"])}, logprobs)\n',
-    ),
-    "sequence means in each micro-batch": (
-        "accumulation",
-        "for _, _, piece in pieces_of_batch(config, models, batch, rows):\n",
-        "for piece_rows, _, piece in pieces_of_batch(config, models, batch, rows):\n"
-        '        tokens = batch["response_mask"].sum() / len(rows) * len(piece_rows)\n',
     ),
     "sampler without the temperature": (
         "sampler_agreement",
@@ -367,7 +345,6 @@ CORRECT = ["--reward", REWARD]
     [
         ("absent.py", [], "'absent.py', which is not a Python file"),
         (LIBRARY, [], "without Config, load_models, load_rows"),
-        (SCRIPTS / "evaluation.py", [], "try selfcheck.py --contract"),
         (PPO, ["--temperatur", "0.5"], "try --temperature"),
         (TEMPLATES / "basic_grpo_training.py", [], "leaves the training to TRL"),
         (TEMPLATES / "grpo.py", ["--partial"], "try `from grpo import *`"),
@@ -387,12 +364,6 @@ def test_bad_input(capsys, tmp_path, trainer, flags, message):
     assert code == 2 and message in captured.err and not captured.out
 
 
-def test_a_copy_of_selfcheck_alone_asks_for_the_model(tmp_path, capsys):
-    shutil.copy(SCRIPTS / "selfcheck.py", tmp_path)
-    assert load_module(tmp_path / "selfcheck.py", "selfcheck_alone").main([str(TEMPLATES / "grpo.py")]) == 2
-    assert "got no --model" in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------------------------------------ the contract
 
 # names of the contract, without those of all pages
@@ -403,37 +374,15 @@ ASKED = {
     "multi_turn": "load_environment rollout token_logprobs make_experience",
 }
 OF_ALL = "Config load_models load_rows generate accumulate_gradients"
-FIELDS = "Config.model Config.data Config.temperature Config.max_new_tokens Config.micro_batch"
-WITHOUT_FIELDS = """
-import dataclasses
-kept = [f for f in dataclasses.fields(Config) if f.name not in {names!r}]
-Config = dataclasses.make_dataclass("Config", [(f.name, f.type, dataclasses.field(default=f.default)) for f in kept],
-                                    kw_only=True)
-"""
 
 
 @pytest.mark.parametrize("page", ASKED)
 def test_a_page_that_lacks_names_is_refused(adapted, capsys, page):
-    asked = f"{OF_ALL} {FIELDS} {ASKED[page]}".split()
-    names = {name for name in asked if "." not in name}
-    fields = {name.partition(".")[2] for name in asked} - {""}
-    file = TEMPLATES / f"{page}.py"
-    for end, lacking in (
-        ("\ndel Config\n", {"Config"}),
-        (f"\ndel {', '.join(sorted(names - {'Config'}))}\n", names - {"Config"}),
-        (WITHOUT_FIELDS.format(names=fields), {name for name in asked if "." in name}),
-    ):
-        assert selfcheck.main([str(adapted(file, end=end))]) == 2
-        listed, advice = re.search(r"adapted.py' without (.+?);(.*)", capsys.readouterr().err).groups()
-        assert lacking <= {*re.split(", ", listed)}, listed
-        assert "try selfcheck.py --contract" in advice
-
-
-@pytest.mark.long
-def test_a_script_that_lacks_a_name_is_refused(adapted, capsys):
-    for name in ("collate", "token_logprobs", "settle_precision", "HFEngine"):
-        assert selfcheck.main([str(adapted(PPO, end=f"\ndel {name}\n"))]) == 2, name
-        assert f"adapted.py' without {name};" in capsys.readouterr().err
+    names = {name for name in f"{OF_ALL} {ASKED[page]}".split() if "." not in name} - {"Config"}
+    copy = adapted(TEMPLATES / f"{page}.py", end=f"\ndel {', '.join(sorted(names))}\n")
+    assert selfcheck.main([str(copy)]) == 2
+    listed, advice = re.search(r"adapted.py' without (.+?);(.*)", capsys.readouterr().err).groups()
+    assert names <= {*re.split(", ", listed)} and "try selfcheck.py --contract" in advice, listed
 
 
 class Watched:
@@ -474,11 +423,6 @@ def test_a_clean_page_passes_and_no_other_name_of_it_is_used(run_checks, monkeyp
     )
 
 
-def test_contract_is_printed_without_a_trainer(capsys):
-    assert selfcheck.main(["--contract"]) == 0
-    assert capsys.readouterr().out.splitlines() == selfcheck.CONTRACT.splitlines()
-
-
 # ------------------------------------------------------------------------------------------------ a part of a page
 
 OWN = """
@@ -494,15 +438,6 @@ def accumulate_gradients(config, models, batch, rows):
         logprobs, _ = token_logprobs(config, models.policy, part)
         loss = policy_loss(logprobs, part["old_logprobs"], part["advantages"])
         ((loss * part["response_mask"]).sum() / mask[rows].sum()).backward()
-
-def gae(rewards, values, response_mask, gamma, gae_lambda):
-    advantages = torch.zeros_like(values)
-    for b, row in enumerate(response_mask):
-        later, following = 0.0, 0.0
-        for t in reversed(row.nonzero().flatten().tolist()):
-            later = rewards[b, t] + gamma * following - values[b, t] + gamma * gae_lambda * later
-            following, advantages[b, t] = values[b, t], later
-    return advantages, advantages + values
 """
 
 
@@ -510,7 +445,7 @@ def test_a_page_with_functions_of_its_own_takes_the_rest_from_a_template(run_che
     (tmp_path / "grpo.py").write_text((TEMPLATES / "grpo.py").read_text(encoding="utf-8"))
     (tmp_path / "mine.py").write_text(OWN)
     code, rows = run_checks(tmp_path / "mine.py")
-    assert code == 0 and rows["gae_formula"]["status"] == "pass", rows
+    assert code == 0, rows
     (tmp_path / "other.py").write_text(OWN.replace("mask[rows].sum()", 'part["response_mask"].sum()'))
     code, rows = run_checks(tmp_path / "other.py", only="accumulation")
     assert code == 1 and with_status(rows) == {"accumulation"}, rows
@@ -556,23 +491,13 @@ def failed(found: dict) -> dict[str, str]:
 def test_the_page_passes_and_says_what_it_saw(inputs):
     found = results(PAGE, *inputs)
     assert all(passed for passed, _ in found.values()), found
-    assert "9 answers of 4 conversations are as sampled; 9 of them differ if encoded again" in found["turn_ids"][1]
+    assert "tokens of 9 answers in 4 conversations" in found["turn_mask"][1]
 
 
 @pytest.mark.parametrize("change", ["tools", "turn_cost"])
 def test_a_listed_change_of_the_page_passes(inputs, adapted, change):
     found = results(adapted(PAGE, changes_of("multi_turn")[change]["edits"]), *inputs)
     assert all(passed for passed, _ in found.values()), found
-
-
-def test_tools_are_expected_in_a_prompt(inputs, tmp_path):
-    """With the tools of the environment, the prompt begins with more than its messages."""
-    (tmp_path / "adder.py").write_text(ADDER)
-    trainer = load_trainer(str(changed("tools", tmp_path)))
-    flags = ["--model", str(ROOT / "assets" / "tiny_tools_lm"), "--environment", f"{tmp_path}/adder.py:Adder"]
-    assert not trainer.parse([*inputs, *flags, "--max_turns", "2"])
-    trainer.load()
-    assert template_ends_at_generation(trainer)[0] is True
 
 
 def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, adapted):
@@ -602,28 +527,23 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         "zip(ids, logprobs, strict=True)] => zip(ids, logprobs[1:] + logprobs[:1], strict=True)]",
     ),
     "re-tokenized turn": (
-        "turn_ids",
+        "turn_mask",
         "(ids[: len(ids) - talk.ended]) => (ids[: len(ids) - talk.ended]); "
         "ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]; "
         "logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]",
     ),
-    "conversation rendered anew": (
-        "turn_ids",
-        "+ said * talk.goes_on => + said * talk.goes_on; talk.tokens = [(i, 1, 0, 0.0) for i in "
-        "render(models.tokenizer, talk.messages)] if talk.goes_on else talk.tokens",
-    ),
     "rewards of the conversations in reverse": (
-        "turn_rewards",
+        "turn_state",
         '"get_reward") for talk in talks] => "get_reward") for talk in talks[::-1]]',
     ),
     "the reward asked for too soon": (
-        "turn_rewards",
+        "turn_state",
         'talk.turns, talk.ended = => talk.score = ask(config, talk, "get_reward") if turn == 1 else talk.score'
         "; talk.turns, talk.ended =",
         'scores = [ask(config, talk, "get_reward") for talk in talks] => scores = [talk.score for talk in talks]',
     ),
     "an environment for all": (
-        "turn_state turn_rewards",
+        "turn_state",
         "talks = [SimpleNamespace(row=row, environment=make() => one = make(); talks = [SimpleNamespace(row=row, "
         "environment=one",
     ),
@@ -632,7 +552,7 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         'copy.deepcopy(talk.row["columns"] | {"prompt" => (talk.row["columns"] | {"prompt"',
     ),
     "messages shared by a group": (
-        "turn_state",
+        "turn_mask turn_state",
         "messages=copy.deepcopy(row[ => messages=(row[",
     ),
     "answers heard by a neighbour": (

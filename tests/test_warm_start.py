@@ -464,11 +464,11 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
     source = f"def r(prompts, completions, **kwargs):\n    return [{value} for c in map(str, completions)]\n"
     (tmp_path / "r.py").write_text(source)
     flags = [f"--model={TINY_LM}", f"--reward={tmp_path / 'r.py'}:r", f"--data={EVAL_DATA}", "--limit=4"]
-    flags += ["--samples_per_prompt=8", "--group_size=4", "--max_new_tokens=24", "--json"]
+    flags += ["--group_size=4", "--max_new_tokens=24", "--json"]
     assert load_script("reward_preflight").main(flags) == code
     found = json.loads(capsys.readouterr().out)
-    assert found["fits"] == fits and found["samples"] == 32 and sum(found["prompts_by_pass_rate"].values()) == 4
-    assert sum(found["scores"].values()) == 32
+    assert found["fits"] == fits and found["samples"] == 64 and sum(found["prompts_by_pass_rate"].values()) == 4
+    assert sum(found["scores"].values()) == 64
     assert value != "0" or found["pass_rate"] == found["groups_with_signal"] == 0
 
 

@@ -1,11 +1,7 @@
 """Scripted conversations: plain texts in place of tokenizer, chat template and sampler."""
 
-import re
-
 from parts.environments.conversations import PlayLimits, PlaySetup
 from parts.environments.environments import Environments
-
-LAST_NUMBER, LAST_WORDS = "\0the last number", "\0the last words"  # stand for parts of the environment's last message
 
 
 class TextTurns:
@@ -50,8 +46,6 @@ class ScriptedPlayer:
         self.turns[number] += 1
         further = script[-1] if self.setup.environments.kind_of(row["columns"]).talks else ""
         answer = script[turn] if turn < len(script) else further
-        if answer in (LAST_NUMBER, LAST_WORDS):
-            answer = copied(answer, messages, row["prompt"])
         if any(message["content"] == self.late for message in messages if message["role"] == "tool"):
             answer = ""  # no more calls: each would wait for the time limit again
         return [*self.texts.encode(answer), 0]
@@ -64,16 +58,3 @@ class ScriptedPlayer:
         """The next answer to each prompt [ids]; conversations begin in the order of the rows."""
         begun = list(self.texts.begun)
         return [self.say(begun.index(ids[0])) for ids in prompts]
-
-
-def copied(mark: str, messages: list[dict], prompt) -> str:
-    """The text for LAST_NUMBER or LAST_WORDS, from the environment's last message without the prompt; "-" if none."""
-    answers = [message.get("content") for message in messages if message["role"] == "assistant"]
-    asked = [prompt] if isinstance(prompt, str) else [message.get("content") for message in prompt[-1:]]
-    last = messages[-1].get("content") if messages else None
-    if not isinstance(last, str):  # content parts, such as images
-        return "-"
-    last = last.removeprefix(asked[0]) if asked and isinstance(asked[0], str) else last
-    pattern = r"-?\d+(?:\.\d+)?" if mark == LAST_NUMBER else r"(?:[:=]|\b(?:is|was)\b)\s*[\"'`]?([^:=.!?\"'`)\]\n]+)"
-    matches = [text.strip() for text in re.findall(pattern, last) if text.strip() not in answers]
-    return matches[-1] if matches else "-"

@@ -79,6 +79,7 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),

@@ -19,8 +19,9 @@
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
                        it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether
                        hostile programs get paid, read or change anything, or end the reward
-    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
-                       the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
+    FILE.py:Class      an environment, with --data: what scripted answers are paid (gold, silence, nonsense, several
+                       answers, meaningless calls), and whether the same answers have the same returns alone, side by
+                       side, and in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
     FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as: value and gradient
                        against float64 loops over single tokens, with padding, a hole in the mask, an empty row, large
                        ratios and equal scores; later calls; GAE's returns; a loss's entropy term and use of the
@@ -58,6 +59,7 @@ ROOMS = (
     "graded_again",
     "evaluation_proof",
     "reward_proof",
+    "four_places",
     "environment_proof",
     "formulas",
     "recognition",

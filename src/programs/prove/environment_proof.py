@@ -1,24 +1,41 @@
-"""An environment: reward_preflight.py's checks, and whether all four programs pay the same scripted answers alike."""
+"""An environment: what scripted answers are paid, again and beside others, and whether all four programs pay alike."""
 
-import asyncio
+import argparse
 import contextlib
+import dataclasses
 import inspect
 import itertools
+import json
+import re
+import signal
+import statistics
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 from parts.data.prompts import prompt_row
 from parts.data.rows import read_rows
-from parts.environments.conversations import PlayLimits
-from parts.environments.environments import load_environments
+from parts.environments.conversations import PlayLimits, play
+from parts.environments.environments import Environments
+from parts.environments.play_setup import check_environment_rows, load_scored, score_talks, score_weights
 from parts.environments.scripted_play import ScriptedPlayer
-from parts.foundation.bundle import BUNDLE
-from parts.foundation.messages import UserError
-from parts.rewards.reward_forms import import_file
-from programs.prove.proof import Proof, failures_of, preflight_of
+from parts.foundation.messages import UserError, need
+from parts.foundation.settings import parse_flags
+from parts.rewards.reward_forms import full_spec, import_file
+from programs.prove.four_places import compare_ways, places
+from programs.prove.proof import Proof
+from programs.prove.reward_proof import ANSWER_FORMS
 
-TURNS = 8  # of a conversation, as in reward_preflight.py
+TURNS = 8  # of a conversation, unless --max_turns
+GOLD_ROWS, ROWS, TRIAL_ROWS = 32, 8, 4  # rows for gold answers; for others; to choose gold's form
+FULL_SHARE = 0.95  # share of full marks that counts as such, and of the rows whose gold answers must have them
+ALLOWED = {"silence": 0.05, "nonsense": 0.05, "meaningless calls": 0.5, "several answers": 0.25}  # of full marks
+TOOL_S = 10.0  # seconds for the tool calls of an answer, or for a reply
+ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with the answer
+JUNK_TEXT = "Lorem qzx vwpt {[(<$\\\u202e\U0001f9ee jkh."
+SAMPLE = {"string": "nothing", "integer": 1, "number": 1.0, "boolean": False, "array": [], "object": {}}
+# defaults of a run's settings that the parts read
+RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
 
 
 def is_environment(file: Path, name: str) -> bool:
@@ -31,111 +48,207 @@ def is_environment(file: Path, name: str) -> bool:
     return isinstance(member, dict) or (callable(member) and needs_none)
 
 
-def in_ppo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
-    """Returns of ppo_train.py's rollout."""
-    engine = SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * 2) for ids in s.continued(prompts)])
-    models, config = SimpleNamespace(tokenizer=s.texts, eos_ids=[0]), SimpleNamespace(max_turns=TURNS)
-    samples = module.converse(s.setup, config, models, engine, module.Reward(s.rewards), s.rows, None, {})
-    return [sample["score"] for sample in samples]
+def call_text(name: str, arguments: dict) -> str:
+    """A tool call in the form of Hermes and Qwen, by which scripted answers are parsed."""
+    body = json.dumps({"name": name, "arguments": arguments}).replace("<", "\\u003c")  # no tag inside a value
+    return f"<tool_call>\n{body}\n</tool_call>"
 
 
-def in_grpo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
-    """Returns that grpo_train.py hands to TRL for conversations played in its rollout_func."""
-    scorer, stage, blank = module.Scorer(s.rows), module.Stage({}, 1), [""] * len(s.rows)
-    for function, weight in [pair for spec in s.rewards for pair in module.load_rewards(spec)]:
-        scorer.add(function, weight, stage.weights)
-    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer, [stage])
-    scorer.enter(stage)
-    trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
-    numbers, totals = range(len(s.rows)), [0.0] * len(s.rows)
-    ids = module.rollout_function(s.setup, scorer)(list(map(str, numbers)), trainer)["completion_ids"]
-    for name, reward in zip(scorer.functions, scorer.for_trl(), strict=True):
-        for i, score in enumerate(reward(blank, blank, completion_ids=ids, row=numbers)):
-            totals[i] += stage.weights[name] * (score or 0.0)
-    return totals
+def answer_text(value, where: str) -> str:
+    """An answer of the column gold: a text, a call {"name", "arguments"}, or a list of calls."""
+    if isinstance(value, str):
+        return value
+    calls = value if isinstance(value, list) else [value]
+    named = calls and all(isinstance(x, dict) and isinstance(x.get("name"), str) for x in calls)
+    need(named, f'{where}: got {str(value)[:80]!r}; expected a text, a call {{"name", "arguments"}} or several')
+    return "".join(call_text(call["name"], call.get("arguments") or {}) for call in calls)
 
 
-def in_evaluation(module, spec: str, s: ScriptedPlayer) -> list[float]:
-    """Scores of evaluation.py's conversations."""
-
-    def generate(requests: list, done, numbers: list[int]) -> None:
-        for place, number in enumerate(numbers):
-            *ids, end = s.say(number)
-            done(place, {"ids": ids, "end": [end]})
-
-    task = object.__new__(module.EnvironmentTask)
-    task.reward = module.Reward(s.rewards)
-    model = SimpleNamespace(tokenizer=s.texts, eos_ids=[0], turns=lambda: generate)
-    given = SimpleNamespace(max_new_tokens=1), s.setup, model, [row | {"sample": 0} for row in s.rows]
-    records = task.records(*given, SimpleNamespace(rows={}, hits=0, add=lambda *_: None))
-    return [record["metrics"]["score"] for record in records]
+def as_typed(value, kind: str):
+    """A column's value as a tool parameter's type wants it: text as a number, anything as a string."""
+    if kind in ("integer", "number") and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return json.loads(value)
+    return str(value) if kind == "string" else value
 
 
-def in_verl(module, spec: str, s: ScriptedPlayer) -> list[float]:
-    """Scores of the agent loop that verl_train.py gives to verl, with all conversations at once."""
-    tools = {kind.name: kind.tools for kind in s.setup.environments.kinds.values()}
-    environment = {"file": spec, "tools": tools, "limits": vars(s.setup.limits), "form": "hermes"}
-    job = {"environment": environment, "rewards": s.rewards, "reward_limits": (), "columns": []}
-    player = module.Player(job, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
-    player.setup = s.setup  # which has texts in place of a tokenizer
-
-    async def one(number: int) -> float:
-        async def sample(ids: list[int]) -> tuple[list[int], list[float]]:
-            return s.say(number), [0.0] * 2
-
-        return player.scores(*await player.play(s.rows[number], sample), {})[0]
-
-    async def every() -> list[float]:
-        return await asyncio.gather(*map(one, range(len(s.rows))))
-
-    return asyncio.run(every())
+def gold_scripts(columns: dict, kind, where: str) -> dict[str, list[str]]:
+    """{form: script for full marks}: of the column gold, else of a tool that takes the answer, else of texts."""
+    if (given := columns.get("gold")) is not None:
+        return {"column gold": [answer_text(x, where) for x in (given if isinstance(given, list) else [given])]}
+    scripts = {}
+    for tool in kind.tools:
+        name, parameters = tool["function"]["name"], tool["function"]["parameters"]
+        required = parameters.get("required", [])
+        if {*ANSWERS} & {*required} and all(columns.get(x) is not None for x in required):
+            typed = {x: as_typed(columns[x], parameters["properties"][x].get("type")) for x in required}
+            scripts[f"tool {name}({', '.join(required)})"] = [call_text(name, typed)]
+    answer = answer_of(columns)
+    if scripts or answer is None or not (kind.talks or not kind.tools):  # a text cannot call a tool
+        return scripts
+    return {form: [form.format(answer)] for form in ANSWER_FORMS}
 
 
-PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": in_evaluation, "verl_train": in_verl}
+def other_scripts(row: dict, kind, rows: list[dict]) -> dict[str, list[str]]:
+    """{policy: script} of answers that earn nothing, and of calls with meaningless arguments."""
+    scripts = {"silence": [""], "nonsense": [JUNK_TEXT]}
+    if kind.tools:
+        calls = []
+        for tool in kind.tools:
+            types = {x: p.get("type") for x, p in tool["function"]["parameters"]["properties"].items()}
+            given = {x: SAMPLE.get(t if isinstance(t, str) else "string") for x, t in types.items()}
+            calls.append(call_text(tool["function"]["name"], given))
+        scripts["meaningless calls"] = calls
+    elif answer := answer_of(row["columns"]):
+        wrong = sorted({x for other in rows if (x := answer_of(other["columns"])) not in (None, answer)})
+        scripts |= {"several answers": [f"{wrong[0]}, {answer}, {wrong[-1]}"]} if wrong else {}
+    return scripts
+
+
+def answer_of(columns: dict) -> str | None:
+    return next((str(columns[name]) for name in ANSWERS if columns.get(name) is not None), None)
+
+
+class Player:
+    """Plays scripted conversations with an environment and the rewards beside it."""
+
+    def __init__(self, spec: str, rewards: list[str], rows: list[dict], turns: int):
+        self.rewards = [full_spec(spec) for spec in rewards]
+        self.environments, self.reward = load_scored(SimpleNamespace(environment=spec, reward=self.rewards, **RUN))
+        check_environment_rows(self.environments, rows)
+        self.reward.check_columns(rows[0])
+        self.limits = PlayLimits(turns, 10**15, 1, TOOL_S)
+
+    def kind_of(self, row: dict):
+        return self.environments.kind_of(row["columns"])
+
+    def returns(self, pairs: list[tuple], kinds: Environments | None = None) -> tuple[list[float], list]:
+        """(Returns, conversations) of (row, script) pairs that are played together."""
+        rows = [row for row, _ in pairs]
+        player = ScriptedPlayer(kinds or self.environments, rows, [script for _, script in pairs], self.limits)
+        talks = play(rows, player.setup, player.sample)
+        scores = score_talks(player.setup, rows, talks, self.reward)
+        weights = score_weights(self.reward, scores[0])
+        return [sum(weights[k] * (x or 0.0) for k, x in of_talk.items()) for of_talk in scores], talks
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float, spec: str):
+    """Raise UserError in the main thread after some time, as a method of an environment may never return."""
+
+    expired = []
+
+    def stop(*_):
+        expired.append(True)
+        raise KeyboardInterrupt  # no Exception, which the loop of conversations takes for the environment's
+
+    usual = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except KeyboardInterrupt:
+        got = f"got {spec}, whose conversations take longer than {seconds:g} s"
+        need(not expired, f"{got}; expected methods that return; try a larger --minutes")
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, usual)
 
 
 def prove_environment(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
-    """Preflight an environment on the rows of `data`, then play the same answers in all four programs."""
-    report = preflight_of("environment", spec, data, flags, seconds)
-    proof, rows, plays = Proof("environment", spec), read_rows(data), report["plays"]
-    proof.findings, proof.figures = failures_of(report), {name: report[name] for name in ("gold", "policies")}
-    policies = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
-    paid = ", ".join(f"{line['name']} {line['max']:g}" for line in policies)
-    if gold := report["gold"]:
-        marks = f"gold answers ({gold['variant']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
-        proof.say(f"reward_preflight.py played {spec} on {data}: {marks}; the most that others are paid: {paid}.")
-    else:
-        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
-    if not plays:
-        proof.skip("What the four places pay", "no conversation came to its end")
-        return proof
-    column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
-    compare_places(proof, spec, report, [prompt_row(rows[play["row"] - 1], column, data) for play in plays])
+    """Play scripted answers to rows of `data`, again and in all four programs; compare what they are paid."""
+    parser = argparse.ArgumentParser(prog="prove.py ENV.py:Class --data FILE --", allow_abbrev=False)
+    parser.add_argument("--reward", action="append", default=[], metavar="FN", help="a reward beside the environment")
+    parser.add_argument("--prompt_column", default="prompt", metavar="NAME", help="column with the prompt")
+    parser.add_argument("--max_turns", type=int, default=TURNS, metavar="N", help="answers in a conversation")
+    given, proof, rows = parse_flags(parser, flags), Proof("environment", spec), read_rows(data)
+    rows = [prompt_row(row, given.prompt_column, data) | {"number": i} for i, row in enumerate(rows, 1)]
+    rows = rows[:: max(1, len(rows) // GOLD_ROWS)][:GOLD_ROWS]
+    with contextlib.redirect_stdout(sys.stderr), time_limit(seconds, spec):
+        player = Player(spec, given.reward, rows, given.max_turns)
+        plays = {"gold": gold_plays(proof, player, rows, data)}
+        for row in rows[:: max(1, len(rows) // ROWS)][:ROWS]:
+            for policy, script in other_scripts(row, player.kind_of(row), rows).items():
+                plays.setdefault(policy, []).append((row, script))
+        plays |= {policy: played(proof, player, policy, pairs) for policy, pairs in plays.items() if policy != "gold"}
+        describe_payment(proof, plays, data)
+        few = [play for of_policy in plays.values() for play in of_policy[:ROWS]]
+        if not few:
+            proof.skip("What the four places pay", "no conversation came to its end")
+            return proof
+        few.sort(key=lambda play: -play["return"])  # what an object keeps of the best shows in the worst
+        compare_ways(proof, few, ways_of_playing(player, few) | places(spec, player.rewards, player.limits, few))
     return proof
 
 
-def compare_places(proof: Proof, spec: str, report: dict, rows: list[dict]) -> None:
-    """Play the answers of reward_preflight.py's `report` in every program; add findings where returns differ."""
-    plays, returns, same = report["plays"], {}, []
-    expected, scripts = [play["return"] for play in plays], [play["script"] for play in plays]
-    for name, play_there in PLACES.items():
+def played(proof: Proof, player: Player, policy: str, pairs: list[tuple]) -> list[dict]:
+    """Play (row, script) pairs one after another, up to the first that raises or whose tool hangs: a finding."""
+    plays = []
+    for row, script in pairs:
         try:
-            with contextlib.redirect_stdout(sys.stderr):
-                module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
-                player = ScriptedPlayer(load_environments(spec), rows, scripts, PlayLimits(TURNS, 10**15, 1))
-                player.rewards = report["reward"]
-                returns[name] = play_there(module, spec, player)
-        except UserError as error:  # raised by the import: a script's own UserError is another class
-            proof.skip(f"What {name}.py pays", str(error))
-            continue
-        except Exception as error:  # the environment may fail in another order or thread
-            proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")
-            continue
-        wrong = [i for i, (a, b) in enumerate(zip(returns[name], expected, strict=True)) if abs(a - b) > 1e-9]
-        same += [] if wrong else [name]
-        if wrong:
-            play, got = plays[wrong[0]], returns[name][wrong[0]]
-            where = f"row {play['row']}, policy {play['policy']}: {got:g}, alone {play['return']:g}"
-            proof.find(f"{name}.py pays {len(wrong)} of {len(plays)} conversations otherwise, such as {where}")
-    proof.figures["returns"] = {"alone": expected, **returns}
-    proof.say(f"The same answers in {len(plays)} conversations are paid the same by {', '.join(same) or 'none'}.")
+            (value,), (talk,) = player.returns([(row, script)])
+        except UserError as error:  # names the row, the file and the line
+            text = str(error).replace("row 1 of the batch", f"row {row['number']}")
+            proof.find(f"fault: {policy}: {text}; try accepting whatever a model may say")
+            break
+        results = [message for message in talk.messages if message["role"] == "tool"]
+        late = [x["name"] for x in results if "no answer in" in x["content"]]
+        errors = [x["content"][:200] for x in results if re.match(r"\{['\"]error['\"]: ", x["content"])]
+        plays.append({"policy": policy, "row": row, "script": script, "return": value, "errors": errors})
+        if late:
+            proof.find(f"hung_tool: tool {late[0]} gave no answer in {TOOL_S:g} s; try a limit inside the tool")
+            break
+    return plays
+
+
+def gold_plays(proof: Proof, player: Player, rows: list[dict], data: str) -> list[dict]:
+    """Play gold answers in the form that is paid best in the first rows; findings where they have no full marks."""
+    scripts = [(row, gold_scripts(row["columns"], player.kind_of(row), f"{data}, column gold")) for row in rows]
+    scripts = [(row, forms) for row, forms in scripts if forms]
+    means = {form: 0.0 for _, forms in scripts for form in forms}
+    for form in means if len(means) > 1 else ():
+        trial = [(row, forms[form]) for row, forms in scripts[:TRIAL_ROWS] if form in forms]
+        means[form] = statistics.fmean([play["return"] for play in played(proof, player, "gold", trial)] or [0.0])
+    order = sorted(means, key=lambda form: -means[form])
+    pairs = [(row, next(forms[form] for form in order if form in forms)) for row, forms in scripts]
+    if not pairs:
+        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
+    plays = played(proof, player, "gold", pairs)
+    if not plays:
+        return plays
+    low = [play for play in plays if play["return"] < FULL_SHARE]
+    proof.figures["gold"] = {"form": order[0], "rows": len(plays), "full_marks": 1 - len(low) / len(plays)}
+    if len(low) > (1 - FULL_SHARE) * len(plays):
+        reason = f" ({low[0]['errors'][0]})" if low[0]["errors"] else ""
+        text = f"gold answers ({order[0]}) have less than full marks, 1, in {len(low)} of {len(plays)} rows"
+        first = f"row {low[0]['row']['number']} gets {low[0]['return']:g}{reason}"
+        proof.find(f"gold: {text}, such as {first}; try a column gold with the answers of each turn")
+    return plays
+
+
+def describe_payment(proof: Proof, plays: dict[str, list[dict]], data: str) -> None:
+    """Say what gold answers and others are paid; a finding where one without content is paid."""
+    paid = {policy: [play["return"] for play in of_policy] for policy, of_policy in plays.items() if of_policy}
+    full = max(statistics.fmean(paid.pop("gold", [1.0])), 1.0)
+    proof.figures["most_paid"] = {policy: max(values) for policy, values in paid.items()}
+    if gold := proof.figures.get("gold"):
+        marks = f"gold answers ({gold['form']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
+        others = ", ".join(f"{policy} {value:g}" for policy, value in proof.figures["most_paid"].items())
+        proof.say(f"{proof.thing} was played on {data}: {marks}; the most that others are paid: {others}.")
+    for policy, values in paid.items():
+        if (mean := statistics.fmean(values)) > ALLOWED[policy] * full:
+            proof.find(f"{policy}: it is paid {mean:g} on average, of {full:g}; try paying for the task alone")
+
+
+def ways_of_playing(player: Player, plays: list[dict]) -> dict:
+    """{finding: function that plays the same conversations again and gives their returns} of the same environment."""
+    pairs = [(play["row"], play["script"]) for play in plays]
+    always = {name: itertools.repeat(kind.make()).__next__ for name, kind in player.environments.kinds.items()}
+    kinds = {name: dataclasses.replace(kind, make=always[name]) for name, kind in player.environments.kinds.items()}
+    one_object = Environments(kinds)  # of each kind, which serves one conversation after another, as with TRL
+    return {
+        "not_repeatable: side by side, it": lambda: player.returns(pairs)[0],
+        "reset: an object that served other conversations": lambda: [
+            player.returns([pair], one_object)[0][0] for pair in pairs
+        ],
+    }

@@ -73,16 +73,15 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
     return json.loads(done.stdout)
 
 
-def preflight_of(kind: str, spec: str, data: str, flags: list[str], seconds: float) -> dict:
-    """reward_preflight.py's report on a reward or environment; a call may take 1/8 of the time before it is a hang."""
-    words = [f"--{kind}", spec, "--data", data, "--json", "--timeout_s", f"{seconds / 8:g}"]
-    words += ["--tool_timeout", f"{seconds / 8:g}"] if kind == "environment" else ["--budget_s", f"{0.6 * seconds:g}"]
-    return report_of("reward_preflight.py", [*words, *flags], seconds)
+def preflight_of(spec: str, data: str, flags: list[str], seconds: float) -> dict:
+    """reward_preflight.py's report on a reward; a call may take 1/8 of the time before it is a hang."""
+    limits = ["--timeout_s", f"{seconds / 8:g}", "--budget_s", f"{0.6 * seconds:g}"]
+    return report_of("reward_preflight.py", ["--reward", spec, "--data", data, "--json", *limits, *flags], seconds)
 
 
 def failures_of(report: dict) -> list[str]:
-    """The first failure of each check in reward_preflight.py's report, as text; a failed reset counts too."""
-    against = [x for x in reversed(report["findings"]) if x["severity"] == "fail" or x["check"] == "reset"]
+    """The first failure of each check in reward_preflight.py's report, as text."""
+    against = [x for x in reversed(report["findings"]) if x["severity"] == "fail"]
     failed = {x["check"]: f"{x['message']}; try: {x['try']}" if x.get("try") else x["message"] for x in against}
     return [f"{check}: {message}" for check, message in reversed(failed.items())]
 

@@ -136,7 +136,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         describe_forms(proof, names, takes_any, name)
         try:
-            report = preflight_of("reward", tried, read, flags, seconds)
+            report = preflight_of(tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
             first = [{"prompt": prompt_of(rows[0], column, data), "columns": rows[0]}]
             truth = rows[0].get("ground_truth")

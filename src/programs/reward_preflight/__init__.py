@@ -5,7 +5,7 @@
 #   "pyarrow", "datasets", "transformers>=5.23,<6", "torch>=2.6", "numpy", "peft", "jsonschema", "referencing",
 # ]
 # ///
-"""Check a reward function or an environment on real rows before a run: does it pay what it should, and only that?
+"""Check a reward function on real rows before a run: does it pay what it should, and only that?
 
 A reward is FILE.py:function[*weight], or a function or preset of the library; several are summed with their weights,
 as in the trainers. It is called in a separate process, with a time limit per call, on
@@ -21,27 +21,18 @@ as in the trainers. It is called in a separate process, with a time limit per ca
 the right form may be paid; with `judge`, gold needs no full marks and scores may vary. Probes are cut at 4 characters
 per token of --max_new_tokens, the run's limit; without it, at 40,000.
 
-For `--environment FILE.py:Class`, scripted policies play in a separate process. Gold should get full marks (95 % of 1).
-The others must be paid less: silence, nonsense, bad_calls, endless, echo (the last words of the environment; without
-tools), injection (control tokens, orders, code, 10 MB, as answers and arguments).
-Gold is the first available of: the column `gold` with the answers of each turn (a text, a call {"name", "arguments"} or
-several); a tool whose required arguments are columns with the answer; the reference completion in the format that is
-paid best. Each conversation is played alone; some are played again side by side, and with an object that served
-another one: no result may change. An exception in reset, reply or get_reward is reported with file, line and row.
-
 `--model M` samples completions from a model, as the run will (16 for each of 32 prompts). It reports how often they
 pass (full marks, 1, from the first reward), the prompts by pass rate, and the share of groups of --group_size with both
 right and wrong answers. The verdict is *RL now, warm start, easier prompts* or *harder prompts*.
 
-Deliberately left out, except with --model: a model and a tokenizer (`completion_ids` has one id per 4 characters; in a
-conversation each text is one token). Lone surrogates occur only in tool arguments. A row takes about 15 completions.
+Deliberately left out: environments (prove.py plays them) and, except with --model, a model and a tokenizer
+(`completion_ids` has one id per 4 characters). A row takes about 15 completions.
 
     python scripts/reward_preflight.py --list
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
         --data train.jsonl --max_new_tokens 256 --json
     python scripts/reward_preflight.py --model Qwen/Qwen2.5-0.5B-Instruct --chat --reward my_rewards.py:correct \\
         --data train.jsonl --max_new_tokens 512
-    python scripts/reward_preflight.py --environment my_environment.py:Task --data train.jsonl --max_turns 4
 
 Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
@@ -52,9 +43,6 @@ ROOMS = (
     "reward_process",
     "scoring",
     "preflight",
-    "policies",
-    "environment_process",
-    "environment_preflight",
     "report",
     "model_preflight",
     "command",

@@ -19,6 +19,9 @@ from parts.sampling.sampling import HFEngine
 from programs.reward_preflight.report import print_json
 from programs.reward_preflight.rows_and_gold import pick
 
+SAMPLES = 16  # completions of a prompt
+PASS_RATES = (0.1, 0.9)  # mean pass rates between which RL has enough to reinforce and to learn
+
 
 class ModelSettings(BaseConfig):
     """The command line's settings, and the further settings of a run that the parts read."""
@@ -30,8 +33,8 @@ class ModelSettings(BaseConfig):
         vars(self).update(vars(args))
 
 
-def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) -> list[dict]:
-    """Sample and score `count` completions for each of at most `most` prompts, grouped by prompt."""
+def model_samples(config: ModelSettings, reward: Reward, most: int) -> list[dict]:
+    """Sample and score SAMPLES completions for each of at most `most` prompts, grouped by prompt."""
     import numpy as np
 
     device = start_processes(config)
@@ -41,14 +44,14 @@ def model_samples(config: ModelSettings, reward: Reward, count: int, most: int) 
     reward.check_columns(rows[0])
     models = load_sampler(config, tokenizer, device, "model")
     check_context(config, models, rows)
-    asked = [row for row in rows for _ in range(count)]
+    asked = [row for row in rows for _ in range(SAMPLES)]
     noise = np.random.default_rng([config.seed, 7]).random((len(asked), config.max_new_tokens))
     return collect(config, models, HFEngine(config, models), reward, asked, noise, {})
 
 
 def pass_report(args, samples: list[dict]) -> dict:
     """Figures of samples grouped by prompt; one passes if the first reward gives full marks, as in eval/accuracy."""
-    full, count = 1.0 if args.full_score is None else args.full_score, args.samples_per_prompt
+    full, count = 1.0 if args.full_score is None else args.full_score, SAMPLES
     first = next(iter(samples[0]["rewards"]))
     passed = [one["rewards"][first] is not None and one["rewards"][first] >= full for one in samples]
     counts = [(count, sum(passed[start : start + count])) for start in range(0, len(samples), count)]
@@ -61,7 +64,7 @@ def pass_report(args, samples: list[dict]) -> dict:
         "seed": args.seed,
         "temperature": args.temperature,
         "max_new_tokens": args.max_new_tokens,
-        **describe_pass_rates(counts, args.group_size, args.pass_low, args.pass_high),
+        **describe_pass_rates(counts, args.group_size, *PASS_RATES),
         "prompts_with_different_scores": sum(spread) / len(spread),
         "ends": sum(one["finished"] for one in samples) / len(samples),
         "scores": {f"{score:g}": n for score, n in scores.most_common(8)},
@@ -90,9 +93,9 @@ def model_preflight(args) -> int:
     started = time.perf_counter()
     quiet_environment()
     args.max_new_tokens = args.max_new_tokens or 256
-    samples = model_samples(ModelSettings(args), Reward(args.reward), args.samples_per_prompt, args.limit or 32)
+    samples = model_samples(ModelSettings(args), Reward(args.reward), args.limit or 32)
     report = pass_report(args, samples)
-    if report["prompts"] * args.samples_per_prompt < 200:
+    if report["prompts"] * SAMPLES < 200:
         say(f"note: {report['samples']} samples are few; to tell a pass rate of 1 % from 0 takes a few hundred")
     report["seconds"] = round(time.perf_counter() - started, 1)
     (print_json if args.json else print_pass_report)(report)

@@ -3,6 +3,7 @@
 import itertools
 import math
 import statistics
+from collections import Counter
 from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_DATA
@@ -11,7 +12,7 @@ from parts.rewards.user_code import reward_arguments
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
-from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, as_batch, ranked
+from programs.reward_preflight.scoring import KINDS, Graded, Grader
 
 FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a part may shape the length
 MIN_RECALL = 0.95  # share of gold that must have full marks
@@ -19,6 +20,7 @@ TRIAL_ROWS = 8  # rows on which the gold formats compete
 PROBE_ROWS = 32  # rows from which probes are made
 LEAK = 2 << 20  # bytes by which the process grows each time that the same batch is scored again
 CHECKED = 56  # completions of a row that the checks score
+PAYING_ROWS = 0.05  # share of rows that may be paid more than allowed; up to it each is a warning
 SLOW_S = 1.0  # seconds for a completion above which there is a warning
 ADVICE = {
     "raised": "give such a completion the lowest score; raise only for wrong columns",
@@ -30,26 +32,27 @@ ADVICE = {
     "memory": "keep nothing, or a bounded number of entries, from one call to the next",
     "state": "keep nothing from one call to the next",
     "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
-    "slow_batch": "--timeout_s to allow more time, or an async function",
     "not_deterministic": "seed random choices; give a judge temperature 0 and a cache",
     "signature": "add **kwargs",
     "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
-    "latency": "bound the work per completion, or make it async",
+    "latency": "bound the work per completion, or make it async; --timeout_s allows more time",
     "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
     "chat": "--chat here and in the run, or chat messages; a base model needs neither",
 }
-WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
+WARNINGS = {"signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
 
-class Preflight(Checks):
-    """Runs the checks of a reward one after another."""
+class Preflight:
+    """Runs the checks of a reward one after another; `report` is what --json prints."""
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
-        super().__init__(args, rows, profile=args.profile)
-        self.functions = process.about
+        self.args, self.rows, self.functions = args, rows, process.about
+        self.findings, self.counts = [], Counter()  # three of each check are kept, the others counted
+        known = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed, "gold": None}
+        self.report = {"profile": args.profile} | known
         weights = {function["name"]: function["weight"] for function in self.functions}
-        self.grader = Grader(process, weights, as_batch, lambda k, name, text, g: self.find(k, f"{name} {text}", g))
+        self.grader = Grader(process, weights, self.find)
         self.best = {}  # {function: its `best_score`}
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
@@ -57,13 +60,18 @@ class Preflight(Checks):
     def find(
         self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
     ) -> None:
+        """Add a finding, with what was `graded` as evidence; a failure, or else a warning."""
+        self.counts[check] += 1
         advice = advice or ADVICE.get(check, "")
         if graded and graded.row["gold"] is None:
             message += f", row {graded.row['number']}, which has no reference"
         if graded and len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
             advice += "; or --max_new_tokens N, if completions of the run are shorter"
         varies = self.args.profile == "judge" and check in ("not_deterministic", "batch", "state")
-        super().find(check, message, graded, failed and not varies and check not in WARNINGS, advice)
+        failed = failed and not varies and check not in WARNINGS
+        entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
+        if self.counts[check] <= 3:
+            self.findings.append(entry | (self.evidence(graded) if graded else {}))
 
     def evidence(self, graded: Graded) -> dict:
         text = graded.text if len(graded.text) <= 100 else graded.text[:100] + "…"
@@ -78,7 +86,10 @@ class Preflight(Checks):
         self.probes(golds)
         self.contract(golds)
         self.describe(golds)
-        return self.verdict()
+        findings = sorted(self.findings, key=lambda finding: finding["severity"] != "fail")
+        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
+        ready = all(finding["severity"] != "fail" for finding in findings)
+        return self.report | {"findings": findings, "more_findings": more, "ready": ready}
 
     def fit(self) -> None:
         """Leave out rows whose checks would take longer than --budget_s, by the time of a second small batch."""
@@ -129,7 +140,12 @@ class Preflight(Checks):
             f"completion; expected those of --gold_template or {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
             "try --answer_column, --gold_column or --gold_template",
         )
-        order = ranked(pairs, self.trial, lambda results: [*self.figures(results).values()][:2])
+        forms = {}
+        for row, variants in pairs:
+            for name, text in variants.items():
+                forms.setdefault(name, []).append((row, text))
+        merits = {name: self.figures(self.trial(of_form)) for name, of_form in forms.items()} if len(forms) > 1 else {}
+        order = sorted(forms, key=lambda name: [-merits[name][x] for x in ("full_marks", "mean")] if merits else [])
         for row, variants in pairs:
             row["gold"] = next(variants[name] for name in order if name in variants)
         results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
@@ -162,12 +178,19 @@ class Preflight(Checks):
     def look_at_gold(self, results: list[Graded]) -> None:
         """Add findings about gold: recall, None, texts longer than the run's limit."""
         gold, scores = self.report["gold"], [(graded, self.grader.total(graded)) for graded in results]
-        low = []
-        for graded in [g for g, score in scores if score is not None and not self.is_full(g)]:
-            parts = ", ".join(f"{name} {value}" for name, value in graded.parts.items())
-            low.append((f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})", graded))
         failed = gold["full_marks"] < MIN_RECALL and self.args.profile != "judge"
-        self.judge_gold("completions", failed, [score or 0.0 for _, score in scores], low)
+        if failed:
+            text = f"{gold['full_marks']:.1%} of {gold['rows']} gold completions have full marks"
+            text += ", which eval/accuracy counts" if gold["full_score"] == 1 else ""
+            advice = "--gold_template 'Answer: {answer}', as the reward reads it, or --gold_column; check its columns"
+            best = max(score or 0.0 for _, score in scores)
+            if not gold["full_marks"] and best > 0:
+                advice += f"; --full_score {best:g} if that is the highest score intended"
+            self.find("gold", text, advice=advice)
+        for graded in [g for g, score in scores if score is not None and not self.is_full(g)][:2]:
+            parts = ", ".join(f"{name} {value}" for name, value in graded.parts.items())
+            text = f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})"
+            self.find("gold", text, graded, failed, "look at this row's reference")
         if failed and not gold["full_marks"] and self.upside_down:
             self.find("sign", "in one form of the answer, every gold one is paid less than that of another row")
         if 0 < gold["none"] < 1:
@@ -213,14 +236,41 @@ class Preflight(Checks):
             if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
                 advice += ", or --profile format if the reward pays for the form alone"
             line["completions"] = len(results)
-            self.report["probes"].append(
-                self.payment(line, paid[name], gold, lowest, "score", advice, gold_of_row=own_totals)
-            )
+            self.report["probes"].append(self.payment(line, paid[name], lowest, own_totals, advice))
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
             message = "" if limit else "; if completions of the run are shorter, try --max_new_tokens N"
             self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{message}")
+
+    def payment(self, line: dict, paid: list, lowest: float, gold_of_row: dict, advice: str) -> dict:
+        """Complete a probe's line of the report; add findings for rows that are paid too large a share of gold's score.
+
+        Args:
+            line: the name, description and allowed share.
+            paid: (score, graded) pairs.
+            lowest: the lowest score seen; it counts as nothing if gold is not above 0.
+            gold_of_row: {row's number: what its own gold is paid}, instead of gold's mean if above nothing.
+        """
+        gold, allowed, summary = self.report["gold"]["mean"], line["allowed"], line["what"]
+        floor = 0.0 if gold > 1e-9 else min(0.0, gold, lowest)
+        if not paid or gold - floor < 1e-9:
+            return line | {"share": None, "worst": None, "paying_rows": 0, "status": "n/a"}
+        shares = []
+        for score, graded in paid:
+            top = gold_of_row.get(graded.row["number"])
+            top = top if top is not None and top - floor > 1e-9 else gold
+            shares.append(((score - floor) / (top - floor), graded))
+        shares.sort(key=lambda pair: pair[0])
+        of_rows = {graded.row["number"]: (share, graded) for share, graded in shares}  # each row's best comes last
+        paying = sorted((pair for pair in of_rows.values() if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
+        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
+        failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(of_rows))
+        for share, graded in paying[:3]:
+            text = f"pays {share:.0%} of gold's score ({allowed:.0%} allowed) for: {summary[0].lower()}{summary[1:-1]}"
+            allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
+            self.find(line["name"], text, graded, failed, f"{advice}, or {allow} if that is intended")
+        return line | {"paying_rows": len(paying), "status": "FAIL" if failed else "warning" if paying else "pass"}
 
     # ---- contract, functions
 

@@ -11,9 +11,6 @@ from programs.reward_preflight.scoring import KINDS
 TABLES = {  # {table of a report: its columns}
     "probes": ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what"),
     "functions": ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms"),
-    "policies": (
-        "name conversations mean min max share allowed turns calls failures limit seconds problems status what"
-    ).split(),
 }
 
 
@@ -27,22 +24,17 @@ def aligned(lines: list[list]) -> str:
 
 def print_report(report: dict) -> None:
     """Print what was checked, the tables, the findings and the verdict."""
-    heads = {"environment": report.get("environment"), "reward": ", ".join(report["reward"])}
-    heads["data"] = f"{report['data']}, {report['rows']} rows, seed {report['seed']}"
-    heads["profile"] = report.get("profile")
-    if gold := report["gold"]:
-        more = f" ({gold['full_score']:g}), mean {gold['mean']:.4g}, none {gold['none']:.1%}" if "none" in gold else ""
-        heads["gold"] = f"{gold['full_marks']:.1%} full marks{more}, as {gold['variant']!r}"
-    for name, text in heads.items():
-        if text:
-            tell(f"{name:<8} {text}")
+    gold = report["gold"]
+    tell(f"reward   {', '.join(report['reward'])}")
+    tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
+    tell(f"profile  {report['profile']}")
+    marks = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
+    tell(f"gold     {marks}, mean {gold['mean']:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}")
     for name, columns in TABLES.items():
-        if name in report:
-            heads = [column.replace("_", " ") for column in columns]
-            tell(f"\n{aligned([heads, *([line[column] for column in columns] for line in report[name])])}")
+        heads = [column.replace("_", " ") for column in columns]
+        tell(f"\n{aligned([heads, *([line[column] for column in columns] for line in report[name])])}")
     for x in report["findings"]:
-        evidence = f"score {x['score']}: '{x['completion']}'" if "completion" in x else f"policy {x.get('policy')}"
-        shown = f" | row {x['row']}, {evidence}" if "row" in x else ""
+        shown = f" | row {x['row']}, score {x['score']}: '{x['completion']}'" if "row" in x else ""
         tell(f"{x['severity']:<7}  {x['check']}: {x['message']}{shown} | try: {x['try']}")
     for check, count in report["more_findings"].items():
         tell(f"         and {count} more of {check}")

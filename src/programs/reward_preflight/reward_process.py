@@ -92,19 +92,22 @@ def load_functions(specs: list[str], row: dict) -> tuple:
     return [describe(name, function, reward.weights[name]) for name, function in reward.functions.items()], answer
 
 
-def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
-    """Load, send a description, then answer (name, arguments, limit) until the parent hangs up.
+def serve(fd: int) -> None:
+    """Answer calls as an OwnProcess, which --serve starts, until the parent hangs up; `fd`: the connection to it.
 
-    `load` returns (description, function that answers a name and arguments).
+    The first message describes the functions, or says why they cannot be loaded.
     """
+    os.set_inheritable(fd, False)
     sys.dont_write_bytecode = True  # no __pycache__ beside the user's file
+    connection = Connection(fd)
+    trace, specs, row = connection.recv()
     try:
-        description, answer = load()
+        description, answer = load_functions(specs, row)
     except UserError as error:
         connection.send(str(error))
         return
     except Exception as error:
-        connection.send(f"got {subject}, which fails to load: {type(error).__name__}: {error}")
+        connection.send(f"got {subject_of(specs)}, which fails to load: {type(error).__name__}: {error}")
         return
     connection.send(description)
     while True:
@@ -119,14 +122,17 @@ def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
         connection.send(reply)
 
 
+def subject_of(specs: list[str]) -> str:
+    return f"reward {', '.join(specs)}"
+
+
 class OwnProcess:
-    """A process that runs the user's code, started anew after a hang or crash.
+    """A process that runs the rewards, for rows with these columns, started anew after a hang or crash."""
 
-    `kind` names a loader of `serve`, which gets `loaded`; faults are reported at their place in `files`.
-    """
-
-    def __init__(self, kind: str, subject: str, loaded: dict, files: list[str], timeout_s: float):
-        self.kind, self.subject, self.loaded, self.files, self.timeout_s = kind, subject, loaded, files, timeout_s
+    def __init__(self, specs: list[str], rows: list[dict], timeout_s: float):
+        columns = {name: value for row in rows for name, value in row["columns"].items()}
+        self.specs, self.row, self.timeout_s = specs, {"prompt": rows[0]["prompt"], "columns": columns}, timeout_s
+        self.files = [spec_parts(spec)[0] for spec in specs]
         self.process, self.trace = None, tempfile.TemporaryFile()
         self.about = self.start()
 
@@ -139,10 +145,10 @@ class OwnProcess:
         keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
         self.process = subprocess.Popen(command, **keep)
         theirs.close()
-        self.connection.send((self.kind, inherited[1], self.subject, self.loaded))
+        self.connection.send((inherited[1], self.specs, self.row))
         answer = self.receive(LOAD_LIMIT_S)
         if answer is None:
-            answer = f"got {self.subject}, whose import {self.end()}; expected an import that returns"
+            answer = f"got {subject_of(self.specs)}, whose import {self.end()}; expected an import that returns"
         if isinstance(answer, str):
             self.__exit__()
             raise UserError(answer)
@@ -160,12 +166,11 @@ class OwnProcess:
         except (EOFError, ConnectionResetError):
             return None
 
-    def call(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
+    def call(self, name: str, arguments: dict) -> dict:
         """One call; {"hung": why} past the time limit, {"died": why} if the process ended."""
-        limit_s = limit_s or self.timeout_s
         if self.process is None:
             self.start()
-        started = time.perf_counter()
+        started, limit_s = time.perf_counter(), self.timeout_s
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() notices it
             self.connection.send((name, arguments, limit_s))
         reply = self.receive(limit_s + 5)
@@ -204,10 +209,3 @@ class OwnProcess:
     def __exit__(self, *_):
         self.end()
         self.trace.close()
-
-
-def reward_process(args, rows: list[dict]) -> OwnProcess:
-    """Start the process of the rewards, for rows with these columns."""
-    row = {"prompt": rows[0]["prompt"], "columns": {name: value for r in rows for name, value in r["columns"].items()}}
-    files, subject = [spec_parts(spec)[0] for spec in args.reward], f"reward {', '.join(args.reward)}"
-    return OwnProcess("rewards", subject, {"specs": args.reward, "row": row}, files, args.timeout_s)

@@ -46,7 +46,7 @@ def lacking(module, needed: list[tuple], fields=()) -> list[str]:
 class OnePage(Trainer):
     """templates/ppo.py, grpo.py, distillation.py, multi_turn.py and copies."""
 
-    takes_holes = chats = True
+    takes_holes = True
     user_errors = (SystemExit,)  # these trainers end with a sentence
 
     @property

@@ -11,9 +11,7 @@ import sys
 import tempfile
 import types
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from programs.selfcheck.input_checks import turn_end
 from programs.selfcheck.trainer import Trainer, check
@@ -23,30 +21,11 @@ ANSWERS = (1, 3, 2, 3)  # answers after which the environment ends each conversa
 TURNS = 4  # answers that a trainer must allow
 ANSWER_TOKENS = 64  # length of an answer that is cut off
 NOTED = "selfcheck"  # column with a list to which every reset adds its number
-NUMBER = r"\[talk(\d)\]"  # marks a conversation, in text without white space
-
-
-def squeezed(text: str) -> str:
-    return "".join(text.split())
 
 
 def numbers_in(text: str) -> list[int]:
-    """The numbers of conversations that a text names, in order."""
-    return list(map(int, re.findall(NUMBER, squeezed(text))))
-
-
-def number_of(text: str) -> int | None:
-    """The number of a text's conversation: the last one in the first run of numbers; None without one."""
-    match = re.search(f"(?:{NUMBER})+", squeezed(text))
-    return int(match[1]) if match else None
-
-
-class Turn(NamedTuple):
-    """An answer: the prompt that asked for it, its ids and their log-probs."""
-
-    prompt: list[int]
-    ids: list[int]
-    logprobs: list[float]
+    """The numbers of conversations that a text names, in order; decoding may add white space."""
+    return [int(number) for number in re.findall(r"\[talk(\d)\]", "".join(text.split()))]
 
 
 class Record:
@@ -54,25 +33,27 @@ class Record:
 
     Args:
         end: the token that ends an answer.
-        paid: the conversation whose return is 1 higher.
+        raised: whether the return of conversation n is n + 1 higher.
     """
 
-    def __init__(self, tokenizer, end: int, paid: int | None):
-        self.tokenizer, self.paid, self.count = tokenizer, paid, 0
+    def __init__(self, tokenizer, end: int, raised: bool):
+        self.tokenizer, self.raised, self.count = tokenizer, raised, 0
         self.answers = odd_answers(tokenizer, end)
-        self.turns, self.heard = defaultdict(list), defaultdict(list)
-        self.shared = []  # what conversations wrongly share, in words
-        self.early = set()  # conversations whose return was asked for before their last answer
+        self.turns, self.heard = defaultdict(list), defaultdict(int)  # [(prompt, ids, log-probs)]; answers heard
+        self.faults = []  # what conversations wrongly share
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
         """(Ids, log-probs) of the scripted answer to each prompt, in place of a sampler."""
         answers = []
         for prompt in prompts:
-            number = number_of(self.tokenizer.decode(prompt)) or 0
+            numbers = numbers_in(self.tokenizer.decode(prompt))
+            number = numbers[0] if numbers else 0
+            if strangers := {*numbers} - {number}:
+                self.faults.append(f"conversation {number} gets text of conversation {min(strangers)}")
             turns, script = self.turns[number], self.answers[number % PLAYED]
             ids = script[min(len(turns), len(script) - 1)]
             first = 1 + 0.1 * number + 0.01 * len(turns)  # distinct for each answer
-            turns.append(Turn([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
+            turns.append(([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
             answers.append(turns[-1][1:])
         return answers
 
@@ -84,28 +65,25 @@ class Record:
             """Answers by `reply`; its return depends on its number."""
 
             def reset(self, **row) -> str:
-                notes, number = row.get(NOTED, []), record.count
-                if "number" in vars(self) and not self.scored:
-                    both = f"{self.number} and {number}"
-                    record.shared.append(f"one environment object serves conversations {both} at once")
-                if notes:
-                    others = " and ".join(map(str, notes))
-                    record.shared.append(f"reset of conversation {number} got columns that reset of {others} changed")
-                notes.append(number)
+                notes = row.get(NOTED, [])
+                if notes or ("number" in vars(self) and not self.scored):
+                    record.faults.append(f"conversation {record.count} shares its row or environment with another")
+                notes.append(record.count)
+                self.number, self.count, self.scored = record.count, 0, False
                 record.count += 1
-                self.number, self.count, self.scored = number, 0, False
-                return f" [talk {number}]"
+                return f" [talk {self.number}]"
 
             def reply(self, text: str) -> str | None:
-                record.heard[self.number].append(text)
-                record.early |= {self.number} if self.scored else set()
+                record.heard[self.number] += 1
                 self.count += 1
                 is_over = self.count >= ANSWERS[self.number % PLAYED]
                 return None if is_over else f"[talk {self.number}] No, {self.count}."
 
             def get_reward(self) -> float:
+                if self.count < len(record.turns[self.number]):
+                    record.faults.append(f"conversation {self.number} is scored before its last answer was heard")
                 self.scored = True
-                return 0.5 * (self.number % 2) + float(self.number == record.paid)
+                return 0.5 * (self.number % 2) + record.raised * (self.number + 1.0)
 
         return Probe
 
@@ -135,27 +113,11 @@ def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
     return [[answer((number + turn) % 3 == 1) for turn in range(count)] for number, count in enumerate(ANSWERS)]
 
 
-turn_check = check(moved=False, plays=True)
-
-
-@dataclass
-class Row:
-    """A conversation in the trainer's batch, without pads."""
-
-    ids: list[int]
-    mask: list[int]
-    logprobs: list[float]
-    score: float
-    number: int | None  # of the conversation, as its text says
-    turns: list  # its `Turn`s
-    outside: int  # pads at which the mask is 1
-
-
-def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
-    """Let the trainer play two rows, each passed twice as the same object, as in a group of two completions."""
+def played(s: Trainer, raised: bool = False) -> tuple[Record, dict, list[float]]:
+    """(Record, batch, scores) of two rows, each passed twice as the same object, as in a group of two completions."""
     tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
     end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # the template's end of an answer
-    record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
+    record, few = Record(tokenizer, end, raised), copy.deepcopy(s.rows[:2])
     for row in few:
         row["columns"][NOTED] = []
     batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
@@ -163,133 +125,70 @@ def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
         raise ValueError("the trainer did not sample with the sampler under test; see --contract")
     if len(scores) != PLAYED:
         raise ValueError(f"{PLAYED} rows gave {len(scores)} conversations")
-    names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
-    for score, real, *columns in zip(scores, *(batch[name].cpu() for name in names), strict=True):
-        outside = int(columns[1][real == 0].ne(0).sum())
-        ids, mask, logprobs = (x[real.bool()].tolist() for x in columns)
-        number = number_of(tokenizer.decode(ids))
-        about = float(score), number, record.turns.get(number, []), outside
-        rows.append(Row(ids, [int(x != 0) for x in mask], logprobs, *about))
-    return record, rows
+    return record, batch, scores
 
 
-def broken_turn(s: Trainer, row: Row) -> str:
-    """How a conversation in the batch departs from what was sampled; "" if it does not."""
-    decode, turns = s.models.tokenizer.decode, row.turns
-    if not turns:
-        return "it has nothing of its conversation: the text that reset returns must follow the prompt"
-    places = [(f"the prompt of turn {i}", turn.prompt) for i, turn in enumerate(turns[1:], 2)] + [
-        ("the batch", row.ids)
-    ]
-    for turn, (place, follows) in zip(turns, places, strict=True):
-        expected = turn.prompt + turn.ids
-        if follows[: len(expected)] != expected:
-            pairs = enumerate(zip(expected, follows, strict=False))
-            at = next((k for k, (a, b) in pairs if a != b), len(follows))
-            one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
-            text = f"{place} departs from what was sampled: {one} {decode(one)!r} is {two} {decode(two)!r} there"
-            same = decode(follows).startswith(decode(expected))
-            return text + "; the text is the same: it was encoded again" * same
-    return ""
-
-
-@turn_check
-def turn_ids(s: Trainer):
-    """Sampled ids stay unchanged, in the next turn's prompt and in the batch.
+@check(moved=False, plays=True)
+def turn_mask(s: Trainer):
+    """The mask is 1 on exactly the tokens that were sampled, with the sampler's ids and log-probs.
 
     Try: append the sampled ids to those before them, then the chat template's text between two answers; neither decode
-        and encode an answer, nor render the conversation again.
+        and encode an answer, nor render the conversation again. Set response_mask to 1 on sampled tokens only, an
+        answer's end token included, and to 0 on the prompt, on text of tools and environment, and on the template's
+        tokens between answers; rollout_logprobs use the same places.
     """
-    (record, rows), tokenizer = played(s), s.models.tokenizer
-    faults = [f"conversation {i}: {text}" for i, row in enumerate(rows) if (text := broken_turn(s, row))]
+    record, batch, _ = played(s)
+    decode, faults, count = s.models.tokenizer.decode, [], 0
+    names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
+    for i, (real, *columns) in enumerate(zip(*(batch[name].cpu() for name in names), strict=True)):
+        pads = int(columns[1][real == 0].ne(0).sum())
+        ids, mask, logprobs = (x[real.bool()].tolist() for x in columns)
+        number = next(iter(numbers_in(decode(ids))), None)
+        turns = record.turns.get(number, [])
+        expected = [pair for _, sampled, figures in turns for pair in zip(sampled, figures, strict=True)]
+        trained = [(a, x) for a, x, m in zip(ids, logprobs, mask, strict=True) if m]
+        count += len(trained)
+        for (_, sampled, _), (prompt, *_) in zip(turns, [*turns[1:], (ids, [], [])], strict=True):
+            if not contains(prompt, sampled):
+                text = f"{decode(sampled)!r} is not in the next turn's prompt or in the batch as it was sampled"
+                faults.append(f"conversation {number}: {text}")
+        if pads or [a for a, _ in trained] != [a for a, _ in expected]:
+            leaked = decode([a for a, _ in trained])
+            text = f"1 on {len(trained)} tokens and {pads} pads, of which {len(expected)} were sampled ({leaked!r})"
+            faults.append(f"row {i}, conversation {number}: response_mask is {text}")
+        elif any(abs(x - y) > 1e-5 for (_, x), (_, y) in zip(trained, expected, strict=True)):
+            faults.append(f"conversation {number}: rollout_logprobs are not the sampler's")
     if faults:
-        return False, f"{faults[0]} ({len(faults)} of {PLAYED} conversations)"
-    answers = [turn.ids for turns in record.turns.values() for turn in turns]
+        return False, f"{faults[0]} ({len(faults)} faults)"
+    answers = [ids for turns in record.turns.values() for _, ids, _ in turns]
     if len(answers) == PLAYED:
         return None, "no conversation has a second answer: the trainer's limits allow only one"
-    ambiguous = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
-    text = f"{len(answers)} answers of {PLAYED} conversations are as sampled"
-    return True, f"{text}; {ambiguous} of them differ if encoded again"
+    return True, f"1 on exactly the {count} tokens of {len(answers)} answers in {PLAYED} conversations"
 
 
-@turn_check
-def turn_mask(s: Trainer):
-    """The mask is 1 on sampled tokens and on nothing else, and each of these tokens has its own log-prob.
-
-    Try: set response_mask to 1 on sampled tokens only, an answer's end token included, and to 0 on the prompt, on text
-        of tools and environment, and on the template's tokens between answers; rollout_logprobs use the same places.
-    """
-    (_, rows), faults = played(s), []
-    if any(broken_turn(s, row) for row in rows):
-        return None, "the sampled tokens cannot be found in the batch: see turn_ids"
-    for i, row in enumerate(rows):
-        expected, logprobs = [0] * len(row.ids), [0.0] * len(row.ids)
-        for turn in row.turns:
-            places = slice(len(turn.prompt), len(turn.prompt) + len(turn.ids))
-            expected[places], logprobs[places] = [1] * len(turn.ids), turn.logprobs
-        leaked = [k for k, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
-        lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
-        wrong = sum(b and abs(x - y) > 1e-5 for x, y, b in zip(row.logprobs, logprobs, expected, strict=True))
-        text = s.models.tokenizer.decode([row.ids[k] for k in leaked[:40]])
-        counts = {
-            f"1 on {row.outside} pads": row.outside,
-            f"1 on {len(leaked)} tokens that were not sampled ({text!r})": leaked,
-            f"0 on {lost} tokens that were sampled": lost,
-            f"rollout_logprobs differ from the sampler's at {wrong} tokens": wrong,
-        }
-        faults += [f"conversation {i}: {fault}" for fault, count in counts.items() if count]
-    if faults:
-        return False, "response_mask: " + "; ".join(faults)
-    count = sum(sum(row.mask) for row in rows)
-    return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"
+def contains(ids: list[int], piece: list[int]) -> bool:
+    return any(ids[i : i + len(piece)] == piece for i in range(len(ids) - len(piece) + 1))
 
 
-@turn_check
-def turn_rewards(s: Trainer):
-    """A changed return changes the score of its own conversation and of no other.
-
-    Try: get each conversation's return from its own environment, after that has heard the last answer, and keep scores
-        in the order of the batch.
-    """
-    (record, usual), faults = played(s), []
-    for paid in range(PLAYED):
-        _, rows = played(s, paid)
-        numbers = [row.number for row in rows]
-        if {*numbers} != {*range(PLAYED)}:
-            return None, "the batch's conversations cannot be told apart: see turn_ids"
-        changed = [i for i, (a, b) in enumerate(zip(usual, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
-        if changed != [numbers.index(paid)]:
-            names = ", ".join(map(str, changed)) or "none"
-            faults.append(f"of conversation {paid}: score {names} changes with its return")
-    if record.early:
-        early = ", ".join(map(str, sorted(record.early)))
-        faults.append(f"conversation {early}: asked for the return before the environment heard its last answer")
-    return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
-
-
-@turn_check
+@check(moved=False, plays=True)
 def turn_state(s: Trainer):
-    """Each conversation has its own environment, row, prompt and replies.
+    """Each conversation has its own environment, row, replies and return, which changes no other score.
 
-    Try: make an environment and a copy of the row for each conversation: what one changes, no other may see.
+    Try: make an environment and a copy of the row for each conversation; get its return from its own environment, after
+        that has heard the last answer; keep scores in the order of the batch.
     """
-    (record, _), tokenizer = played(s), s.models.tokenizer
-    answers = {
-        n: [squeezed(tokenizer.decode(turn.ids, skip_special_tokens=True)) for turn in turns]
-        for n, turns in sorted(record.turns.items())
-    }
-    faults = [*record.shared]
-    for number, given in answers.items():
-        strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
-        if strangers:
-            faults.append(f"conversation {number} gets text of conversation {', '.join(map(str, sorted(strangers)))}")
-        heard = [squeezed(text) for text in record.heard[number]]
-        others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*given}]
-        if others:
-            faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
-        elif len(given) != len(heard):
-            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(given)} answers")
-    return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
+    record, _, usual = played(s)
+    _, batch, raised = played(s, raised=True)
+    faults = [*record.faults]
+    for number, turns in sorted(record.turns.items()):
+        if record.heard[number] != len(turns):
+            text = f"heard {record.heard[number]} answers instead of {len(turns)}"
+            faults.append(f"the environment of conversation {number} {text}")
+    for i, (ids, before, after) in enumerate(zip(batch["input_ids"].tolist(), usual, raised, strict=True)):
+        number = next(iter(numbers_in(s.models.tokenizer.decode(ids))), None)
+        if number is not None and abs(after - before - number - 1) > 1e-5:
+            faults.append(f"score {i} changes by {after - before:g}, the return of its conversation by {number + 1}")
+    return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and returns, none shared"
 
 
-TURN_CHECKS = (turn_ids, turn_mask, turn_rewards, turn_state)
+TURN_CHECKS = (turn_mask, turn_state)

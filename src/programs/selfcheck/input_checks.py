@@ -1,7 +1,4 @@
-"""Checks of inputs: tokens, template."""
-
-import json
-import re
+"""The check of end tokens, pad and vocabulary."""
 
 from programs.selfcheck.trainer import Trainer, check
 
@@ -44,43 +41,3 @@ def turn_end(tokenizer) -> list[int]:
     text = tokenizer.apply_chat_template(chat, tokenize=False).rpartition(ANSWER)[2]
     special = set(tokenizer.all_special_ids)
     return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
-
-
-@check(moved=False)
-def template_ends_at_generation(s: Trainer):
-    """A prompt's ids are the ids of prompt and answer up to where the answer starts.
-
-    Try: encode chat prompts with add_generation_prompt=True; the template's generation prompt must equal what it writes
-        before an assistant's text (no space at its end).
-    """
-    tokenizer = s.models.tokenizer
-    chats = [row for row in s.rows if s.chat_of(row)]
-    if not tokenizer.chat_template:
-        return None, "no chat template"
-    if not chats:
-        return None, "plain prompts, which bypass the chat template: an instruct model needs --chat, or chat messages"
-    settings = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}")
-    for row in chats:
-        turns = [*s.chat_of(row), {"role": "assistant", "content": ANSWER}]
-        given = settings | {"tools": s.tools_of(row) or None, "return_dict": True}
-        whole = tokenizer.apply_chat_template(turns, **given)["input_ids"]
-        if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
-            ends = tokenizer.decode(row["prompt_ids"])[-30:]
-            return False, f"prompt ends {ends!r}, with an answer it is {tokenizer.decode(whole)[-60:]!r}"
-    ends = tokenizer.decode(chats[0]["prompt_ids"])[-30:]
-    return True, f"{len(chats)} prompts end where an assistant turn starts: {ends!r}"
-
-
-def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
-    """Whether `whole` is `ids` followed by ANSWER; either may hold an empty thinking part before the answer."""
-    tail = tokenizer.decode(whole[len(ids) :])
-    if whole[: len(ids)] != ids:
-        prompt, text = tokenizer.decode(ids), tokenizer.decode(whole)
-        head = re.sub(r"<think>\s*(</think>\s*)?$", "", prompt)  # opened by the generation prompt of reasoning models
-        if head == prompt or not text.startswith(head):
-            return False
-        tail = text[len(head) :]
-    return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
-
-
-INPUT_CHECKS = (special_tokens, template_ends_at_generation)

@@ -51,7 +51,6 @@ class Trainer:
     """
 
     takes_holes = False  # whether responses may contain tokens that were not sampled
-    chats = False  # whether plain prompts are sent as chats if the settings do not say
 
     def __init__(self, module):
         self.module = module
@@ -79,18 +78,6 @@ class Trainer:
         """A completion."""
         sample = {"prompt_ids": [*prompt], "response_ids": ids, "rollout_logprobs": logprobs}
         return sample | {"finished": ids[-1] in self.models.eos_ids, "score": 0.0}
-
-    def chat_of(self, row: dict) -> list[dict]:
-        """A prompt's messages before the answer; [] for a prompt that is sent as plain text or continues an answer."""
-        if isinstance(row["prompt"], str):
-            chats = getattr(self.config, "chat", self.chats)
-            return [{"role": "user", "content": row["prompt"]}] if chats else []
-        return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
-
-    def tools_of(self, row: dict) -> list:
-        """The tools that a row's prompt shows."""
-        tools = getattr(self.module, "TOOLS", ())
-        return [*tools.values()] if isinstance(tools, dict) else []
 
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
