@@ -41,13 +41,11 @@ MAY_FOLLOW = {
     "tool": ("assistant", "tool"),
 }
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
-WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 STATES = re.compile(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]")  # a sentence or an equation
 # a URL, or the name of a file in at most four words
 LOCATION = re.compile(r"(?i)https?://\S+|([\w./\\-]+ ){0,3}[\w./\\-]+\.(pdf|docx?|txt|html?|md|csv|json|xlsx?)")
 MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
-DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
 
 
@@ -229,42 +227,40 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
-    longer = [name for name in longer if not MAY_SOLVE & {*words_in(name)}]
-    if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
-        passages = longer
+    if not passages and len(longer) == 1 and not MAY_SOLVE & {*words_in(longer[0])}:
+        passages = longer  # such as flores_passage; several might include distractors
     for name in passages:
-        text = passage(row[name], name, "json" in question.lower())
-        if text is None and name in mapped:
+        text, cell = passage(row[name]), opened(row[name])
+        if isinstance(row[name], str) and isinstance(cell, list) and "json" not in question.lower():  # 2WikiMultihopQA's
+            documents = passage(cell) if any(isinstance(part, dict) or is_titled(part) for part in cell) else None
+            text = documents if documents and all(part.strip() in documents for part in texts_in(cell)) else text
+        if name not in mapped and (not text or MISSING_TEXT.fullmatch(text) or LOCATION.fullmatch(text.strip())):
+            continue
+        if text is None:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
-        if name in SHORT_NOTES and name not in mapped:
-            words = {word.lower() for word in WORD.findall(text or "")}
-            words -= {"the", "a", "an", name, name.removesuffix("s")}
-            if len(words) < 3 and not STATES.search(text or ""):  # a puzzle's name or a drawn grid
-                continue
-        if text and name not in mapped and (MISSING_TEXT.fullmatch(text) or LOCATION.fullmatch(text.strip())):
-            continue
-        if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
+        is_short = name in SHORT_NOTES and name not in mapped and len(text.split()) < 3
+        if is_short and not STATES.search(text):
+            continue  # a puzzle's name or a drawn grid
+        if text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text
     return texts
 
 
-def passage(value, name: str, keep_json: bool = False) -> str | None:
+def passage(value) -> str | None:
     """The text of a passage, a list of passages, titled documents or a table; None for other values."""
-    if isinstance(value, str) and isinstance(parts := opened(value), list) and not keep_json:  # 2WikiMultihopQA's
-        whole = all(is_titled(part) or (isinstance(part, dict) and part.keys() <= DOCUMENT_KEYS) for part in parts)
-        text = passage(parts, name) if whole else None
-        return text if text and all(part.strip() in text for part in texts_in(parts)) else value
-    if not isinstance(value, list):
-        return value if isinstance(value, str) else document(value)
-    if value and all(map(is_titled, value)):
-        return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
-    if value and all(isinstance(item, list) for item in value):
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return document(value)
+    if not isinstance(value, list) or not value:
+        return None
+    if all(map(is_titled, value)):  # HotpotQA's file
+        value = [{"title": title, "sentences": texts} for title, texts in value]
+    if isinstance(value[0], list):
         return table(value)
-    if name.startswith("table") and all(isinstance(item, dict) for item in value):
-        header = list(dict.fromkeys(key for item in value for key in item))
-        return table([header, *([item.get(key, "") for key in header] for item in value)])
-    return joined([item if isinstance(item, str) else document(item) for item in value]) if value else None
+    texts = [*map(passage, value)]
+    return None if None in texts else "\n\n".join(text for text in texts if text.strip())
 
 
 def is_titled(pair) -> bool:
@@ -272,32 +268,28 @@ def is_titled(pair) -> bool:
     return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list)
 
 
-def document(value) -> str | None:
+def document(value: dict) -> str | None:
     """The text of an object with title and text, lists of these (HotpotQA), texts (PubMedQA), or header and rows."""
-    if not isinstance(value, dict) or "role" in value:  # a chat is no passage
-        return None
     header, rows = value.get("header", value.get("columns")), value.get("rows", value.get("data"))
-    title = value.get("title", "")
-    if isinstance(header, list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
+    if isinstance(header, list) and isinstance(rows, list):
         return table([header, *rows])
-    text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)
-    if isinstance(title, list) and isinstance(text, list) and len(title) == len(text):
-        return joined([document({"title": head, "sentences": body}) for head, body in zip(title, text, strict=True)])
+    key = next((key for key in TEXT_KEYS if not is_empty(value.get(key))), "")
+    title, text = value.get("title", ""), value.get(key)
+    if "role" in value or not key:  # a chat is no passage
+        return None
+    if isinstance(title, list) and isinstance(text, list):
+        pairs = zip(title, text, strict=False)
+        return passage([{"title": head, "sentences": body} for head, body in pairs]) if len(title) == len(text) else None
     if isinstance(text, list) and all(isinstance(part, str) for part in text):
-        text = (" " if "sentences" in value else "\n\n").join(part.strip() for part in text if part.strip())
+        text = (" " if key == "sentences" else "\n\n").join(part.strip() for part in text if part.strip())
     if not isinstance(text, str) or not isinstance(title, str):
         return None
     return f"{title}\n{text}" if title.strip() else text
 
 
-def joined(texts: list[str | None]) -> str | None:
-    """Texts joined by blank lines; None if one is None."""
-    return None if None in texts else "\n\n".join(text for text in texts if text.strip())
-
-
-def table(rows: list[list]) -> str | None:
+def table(rows: list) -> str | None:
     """Rows of cells as lines with | between cells; None if a cell is not plain."""
-    if not all(cell is None or isinstance(cell, str | int | float) for row in rows for cell in row):
+    if not all(isinstance(row, list) and all(isinstance(cell, str | int | float | None) for cell in row) for row in rows):
         return None
     return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
 

@@ -22,7 +22,6 @@ from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, Names, as_plain
 from programs.data_loader.choices import LETTER_ALONE, shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts
-from programs.data_loader.messages import passage
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
 # data in forms that are not read; what `datasets` writes beside its data
@@ -156,7 +155,6 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.why, self.seen, self.notes = Counter(), "", set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
-        self.no_passages = set()  # columns of a question that --map background refuses
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
 
     @property
@@ -211,7 +209,6 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.no_passages.update(name for name in shape.unread if passage(shape.row[name], "background") is None)
         self.no_answer += shape.untaken is not None
         self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
@@ -285,7 +282,6 @@ class RowReader:
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            before = "adding its text to the prompt, or " if name in self.no_passages else before
             before = "" if is_media(name) or is_system(name) else before
             before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
