@@ -40,17 +40,15 @@ BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, s
 MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
-LABELS = re.compile(
-    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
-)
-NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+# before a placeholder: a word or an option, as in "the <image>" and "A) <image>"
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|(?:\A|\n)\s*(?:\(?\w[.):]|[*-])|\b[A-J]\))\s*\Z")
 HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
 NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
@@ -104,6 +102,7 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
+    r"!\[[^\]]*\]\([^)\s]+\)": "have a Markdown image, which a text model cannot see",
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
@@ -207,12 +206,9 @@ def placeholder_in(text: str) -> str | None:
 
     `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
     """
-    is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
-        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
-        ends = not text[place.end() :].strip()
-        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
-        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+        may_be_tag = place.start() and place[0] in HTML_TAGS
+        if not may_be_tag or not (HTML.search(text) or NO_PLACE.search(text[: place.start()])):
             return place[0].strip()
     return None
 
@@ -224,27 +220,25 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    if head_of(name) != "schema":
-        return False
     with contextlib.suppress(ValueError):
         value = json.loads(value) if isinstance(value, str) else value
-    properties = value.get("properties") if isinstance(value, dict) else None
-    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
-        return True
-    marks = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return isinstance(value, dict) and (bool(marks & value.keys()) or str(value.get("type")) in JSON_TYPES)
+    if head_of(name) != "schema" or not isinstance(value, dict):
+        return False
+    properties = value.get("properties")
+    typed = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
+    return typed or str(value.get("type")) in JSON_TYPES or bool(SCHEMA_KEYS & value.keys())
 
 
 def are_earlier_turns(value, prompt) -> bool:
     """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
     items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
-    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
-    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+    roles = [item.get("role", item.get("from")) for item in items]
+    asked = [] if isinstance(prompt, str) else [message["role"] for message in prompt]
+    if len(roles) < 2 or roles[-1] not in REPLIES or any(role in REPLIES for role in (roles[0], *asked)):
         return False
-    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
-    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
-    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+    whole, texts = squeezed(whole_text(prompt)), [squeezed(text) for item in items[:-1] for text in texts_in(item)]
+    parts = [squeezed(part) for part in whole_text(prompt).split("\n\n")]
+    return not any(text in whole or any(part and part in text for part in parts) for text in texts if text)
 
 
 def whole_text(prompt) -> str:
@@ -331,30 +325,35 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
 
+def odd_prompt(row: dict, prompt) -> list[str]:
+    """What is odd about a row's prompt, a text or messages, said of many prompts."""
+    last = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
+    in_turn = not isinstance(prompt, str)
+    lines = [line for pattern, line in ODD_PROMPTS.items() if re.search(pattern, last)]
+    flaws = {
+        "have an image placeholder, but no image; try data_loader.py with --on_bad skip": placeholder_in(last),
+        "open an assistant's turn themselves, and a chat template writes another": in_turn
+        and holds_answer(f"{last} …"),
+        "end with an answer, which the model continues; try data_loader.py": in_turn
+        and prompt[-1]["role"] == "assistant",
+        "are dialogues with answers, read as one text; try a list `messages`": holds_answer(last) or is_dialogue(last),
+        UNNAMED: unnamed_function(row, whole_text(prompt)),
+    }
+    return [*lines, *(line for line, flaw in flaws.items() if flaw)]
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
-    counts, total = Counter(), len(asked)
-    prompts = [prompt for _, prompt in asked]
+    counts, flaws, total = Counter(), Counter(), len(asked)
     for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row, _ in asked if name in row], prompts):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row], [prompt for _, prompt in asked]):
             say(f"warning: {source}: {line}")
     for row, prompt in asked:
+        flaws.update(odd_prompt(row, prompt))
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
-    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
-    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    flaws = (
-        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
-        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
-        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
-        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
-        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
-    )
-    for flags, message in flaws:
-        if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {message}")
+    for message, count in flaws.items():
+        say(f"warning: {source}: {count} of {total} prompts {message}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"

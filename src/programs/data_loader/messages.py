@@ -29,9 +29,7 @@ ROLES = {
 }
 SIDES = {"human": "user", "user": "user", "input": "user", "assistant": "assistant", "output": "assistant"}
 TEXT_PARTS = ("text", "input_text", "output_text")
-ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
-PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
-PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
+PLACES = re.compile(r"(?i)data:|https?://|[^\n]+\.\w{3,4}\Z|[\w+/=]{60}")  # a URL, a file, base64
 # {role: roles that it may follow; None: the beginning}
 MAY_FOLLOW = {
     "system": (None,),
@@ -192,15 +190,13 @@ def ends_with(asked: str, reply: str) -> bool:
     return reply.strip() != "" and before != asked.rstrip() and ANSWER_MARK.search(before) is not None
 
 
-def check_media(row: dict, prompt: list[dict]) -> bool:
-    """Raise BadRow for media in a column or a placeholder in the prompt; returns whether it has a Markdown image."""
-    text = "\n".join(message["content"] for message in prompt)
-    if name := media_column(row, text):
+def check_media(row: dict, prompt: list[dict]) -> None:
+    """Raise BadRow for media in a column, or a placeholder of them in the prompt."""
+    if name := media_column(row, "\n".join(message["content"] for message in prompt)):
         advice = f"leaving out the row, or --drop {name} if the text does not need it"
         raise BadRow(name, shown(row[name]), TEXT_ONLY, advice)
     if place := next(filter(None, (placeholder_in(message["content"]) for message in prompt)), None):
         raise BadRow("prompt", f"an image placeholder, {shown(place)}", TEXT_ONLY, "--on_bad skip")
-    return PICTURE.search(text) is not None
 
 
 def media_column(row: dict, text: str = "") -> str | None:
@@ -208,14 +204,13 @@ def media_column(row: dict, text: str = "") -> str | None:
 
     If the text has a placeholder such as `<image>`, any value in a column of such a name counts.
     """
+    placed = MARKS.search(text) is not None
     for name, value in row.items():
         stem = (words_in(name) or [""])[0].removesuffix("s")  # not a column about another thing's picture
         named = (stem in MEDIA | {"decoded"} and is_media(name)) or name in ("multi_modal_data", "pixel_values")
         items = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
-        if named and value and items:
-            placed = MARKS.search(text) is not None
-            if placed or any(isinstance(item, dict | list) or PLACES.match(str(item)) for item in items):
-                return name
+        if named and value and any(placed or isinstance(x, dict | list) or PLACES.match(str(x)) for x in items):
+            return name
     return None
 
 
@@ -231,7 +226,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
         passages = longer  # such as flores_passage; several might include distractors
     for name in passages:
         text, cell = passage(row[name]), opened(row[name])
-        if isinstance(row[name], str) and isinstance(cell, list) and "json" not in question.lower():  # 2WikiMultihopQA's
+        if isinstance(row[name], str) and isinstance(cell, list) and "json" not in question.lower():  # 2Wiki's
             documents = passage(cell) if any(isinstance(part, dict) or is_titled(part) for part in cell) else None
             text = documents if documents and all(part.strip() in documents for part in texts_in(cell)) else text
         if name not in mapped and (not text or MISSING_TEXT.fullmatch(text) or LOCATION.fullmatch(text.strip())):
@@ -277,9 +272,8 @@ def document(value: dict) -> str | None:
     title, text = value.get("title", ""), value.get(key)
     if "role" in value or not key:  # a chat is no passage
         return None
-    if isinstance(title, list) and isinstance(text, list):
-        pairs = zip(title, text, strict=False)
-        return passage([{"title": head, "sentences": body} for head, body in pairs]) if len(title) == len(text) else None
+    if isinstance(title, list) and isinstance(text, list) and len(title) == len(text):
+        return passage([{"title": head, "sentences": body} for head, body in zip(title, text, strict=True)])
     if isinstance(text, list) and all(isinstance(part, str) for part in text):
         text = (" " if key == "sentences" else "\n\n").join(part.strip() for part in text if part.strip())
     if not isinstance(text, str) or not isinstance(title, str):
@@ -289,7 +283,10 @@ def document(value: dict) -> str | None:
 
 def table(rows: list) -> str | None:
     """Rows of cells as lines with | between cells; None if a cell is not plain."""
-    if not all(isinstance(row, list) and all(isinstance(cell, str | int | float | None) for cell in row) for row in rows):
+    cells = [cell for row in rows if isinstance(row, list) for cell in row]
+    if not all(isinstance(row, list) for row in rows) or not all(
+        isinstance(c, str | int | float | None) for c in cells
+    ):
         return None
     return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
 

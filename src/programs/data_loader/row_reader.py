@@ -226,17 +226,15 @@ class RowReader:
         if row_form is None:  # the conversion says what is missing
             return "prompts" if form in ("ours", "verl") else form
         only_asks = row_form == "prompts" and form not in ("ours", "verl")
-        if row_form == form or only_asks or (row_form == "math" and form in ("prompts", "worked")):
+        if row_form == form or only_asks or (row_form, form) == ("math", "prompts"):
             return form  # if the row lacks what the form needs, the conversion says what
         got = f"a row of {row_form}, with the columns {', '.join(row)[:200]}"
-        is_both = "verification_info" in row and {row_form, form} <= {"math", "worked", "code"}
-        advice = "one file per kind" + ", or --kind math, which reads answers and tests in verification_info" * is_both
-        raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", advice)
+        raise BadRow("row", got, f"{form}, like the other rows", f"one file per kind, or --kind {form}")
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
-        forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
+        forms, kinds, fields, numbers, marked = Counter(), Counter(), {}, set(), 0
         for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
                 row = remapped(row, settings)
@@ -252,7 +250,6 @@ class RowReader:
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
         texts = frozenset(name for name, start in numbers if start is None)
         start = min((start for name, start in numbers if name not in texts), default=None)
-        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
         form, why = settings.kind, "as asked for"
         if form == "auto":  # in a tie, a form with answers wins
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
@@ -260,10 +257,10 @@ class RowReader:
             why = f"as {forms[form]} of the first {len(head)} rows have the fields {names}"
             why = why if forms else "as no row has the fields of another kind"
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
+        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts, worked)
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
-        cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
-        self.why += f"{'; ' if self.why else ''}{label}: {form}, {why}{cut if worked else ''}"
-        return "worked" if worked else form, itertools.chain(head, records)
+        self.why += f"{'; ' if self.why else ''}{label}: {form}, {why}"
+        return form, itertools.chain(head, records)
 
     def error(self) -> UserError | None:
         """The error for bad rows that are not skipped, or for inputs without a usable row, with the first bad one."""
