@@ -56,9 +56,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:

@@ -327,19 +327,17 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
 
 def odd_prompt(row: dict, prompt) -> list[str]:
     """What is odd about a row's prompt, a text or messages, said of many prompts."""
-    last = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
-    in_turn = not isinstance(prompt, str)
-    lines = [line for pattern, line in ODD_PROMPTS.items() if re.search(pattern, last)]
-    flaws = {
-        "have an image placeholder, but no image; try data_loader.py with --on_bad skip": placeholder_in(last),
-        "open an assistant's turn themselves, and a chat template writes another": in_turn
-        and holds_answer(f"{last} …"),
-        "end with an answer, which the model continues; try data_loader.py": in_turn
-        and prompt[-1]["role"] == "assistant",
-        "are dialogues with answers, read as one text; try a list `messages`": holds_answer(last) or is_dialogue(last),
-        UNNAMED: unnamed_function(row, whole_text(prompt)),
-    }
-    return [*lines, *(line for line, flaw in flaws.items() if flaw)]
+    message = {"role": "", "content": prompt} if isinstance(prompt, str) else prompt[-1]
+    last = str(message["content"])
+    flaws = (
+        (placeholder_in(last), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (message["role"] and holds_answer(f"{last} …"), "open the assistant's turn, as a chat template does again"),
+        (message["role"] == "assistant", "end with an answer, which the model continues; try data_loader.py"),
+        (holds_answer(last) or is_dialogue(last), "are dialogues with answers as one text; try a list `messages`"),
+        (unnamed_function(row, whole_text(prompt)), UNNAMED),
+        *((re.search(pattern, last), line) for pattern, line in ODD_PROMPTS.items()),
+    )
+    return [line for flaw, line in flaws if flaw]
 
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:

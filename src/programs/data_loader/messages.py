@@ -234,7 +234,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
         if text is None:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
-        is_short = name in SHORT_NOTES and name not in mapped and len(text.split()) < 3
+        is_short = name in SHORT_NOTES and name not in mapped and len(re.findall(r"[^\W\d_]+", text)) < 4
         if is_short and not STATES.search(text):
             continue  # a puzzle's name or a drawn grid
         if text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):

@@ -50,20 +50,14 @@ def expand(sources) -> list[str]:
 
 
 def readable(source: str, inside: list[str]) -> list[str]:
-    """The data files of a folder or glob; a note names those in other forms, UserError if one is a part of the data."""
-    stems = {file: str(Path(file).with_name(Path(file).name.partition(".")[0])) for file in inside}
+    """The data files of a folder or glob; a warning names those in other forms."""
     files = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
-    unread = [x for x in inside if UNREAD.search(x.lower()) or Path(x).name in CARDS]
+    unread = [x for x in inside if UNREAD.search(x.lower())]
     names = ", ".join(Path(x).name for x in unread[:5])
     advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if unread else ""
     need(files, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
-    read = {stems[file] for file in files}
-    series = {re.sub(r"\d+", "0", stem) for stem in read}
-    parts = [x for x in unread if stems[x] not in read and re.sub(r"\d+", "0", stems[x]) in series]
-    expected = "all parts of one set in forms that are read"
-    need(not parts, f"got {parts[:1]} beside {files[0]}; expected {expected}; try unpacking it, or naming the files")
     if unread:
-        say(f"note: {source}: left out {names}")
+        say(f"warning: {source}: left out {names}; if they hold rows, export them as JSONL")
     return files
 
 
