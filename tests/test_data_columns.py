@@ -3,7 +3,6 @@
 import base64
 import json
 import pickle
-import re
 import zlib
 
 import pytest
@@ -61,31 +60,12 @@ def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path, cap
     assert [test["expected"] for test in loader.normalise(both)["tests"]] == [3, 11]
 
 
-def test_few_prompts_beside_many_unused_texts_fail_validation(command, tmp_path):
-    rows = [{"prompt": "Solve the problem.", "problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(12)]
-    code, _, said = command(write_lines(tmp_path / "same.jsonl", rows), "--validate")
-    assert code == 1 and "1 distinct prompts in 12 rows, and 12 distinct problem" in said
-    advised = command(tmp_path / "same.jsonl", "--validate", "--drop", "prompt", "--map", "prompt=problem")
-    assert advised[0] == 0, advised  # the advice works
-
-
-SPLIT = {  # where the split stands: rows of files
-    "set": {"all.jsonl": [{"question": "1+1?", "answer": "2", "set": name} for name in ("train", "Test")]},
-    "split": {"all.jsonl": [in_verl("3"), in_verl("4", extra_info={"index": 8, "split": "train"})]},
-    "words of other columns": {
-        "all.jsonl": [{"question": f"{name}?", "topic": name, "answer": "2", "2019": 3} for name in ("train", "test")]
-    },
-    "file name": {f"{name}.jsonl": [{"question": f"{name}?", "answer": "2"}] for name in ("train", "test")},
-}
-
-
-@pytest.mark.parametrize("column", SPLIT)
-def test_rows_of_several_splits_in_one_output_are_said(column, command, tmp_path):
-    for name, rows in SPLIT[column].items():
-        write_lines(tmp_path / "in" / name, rows)
+@pytest.mark.parametrize("names", [("train", "test"), ("ice", "water")])
+def test_files_of_several_splits_in_one_output_are_said(names, command, tmp_path):
+    for name in names:
+        write_lines(tmp_path / "in" / f"{name}.jsonl", [{"question": f"{name}?", "answer": "2"}])
     _, _, said = command(tmp_path / "in", "--out", tmp_path / "out.jsonl")
-    found = re.findall("rows of several splits go into one output, by (.*): 1 .*, 1 ", said)
-    assert found == ([] if column == "words of other columns" else [column])
+    assert ("several splits go into one output, by file name: 1 test, 1 train" in said) == ("train" in names)
 
 
 def test_a_prompt_with_other_answers_in_other_rows_is_said(command, tmp_path):
@@ -210,8 +190,8 @@ def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_p
     rows += [{"input": "Q?", "preferred_output": [better], "non_preferred_output": [worse]}]
     for number, row in enumerate(rows):
         path = write_lines(tmp_path / f"{number}.jsonl", [row])
-        with pytest.raises(loader.UserError, match="a response to compare with") as error:
+        with pytest.raises(loader.UserError, match="responses to compare") as error:
             loader.load_rows(path)
-        fields = dict(item.split("=") for item in str(error.value).rpartition("--map ")[2].split())
+        fields = dict(item.split("=") for item in str(error.value).rpartition("--map ")[2].split()[:2])
         pair = loader.load_rows(path, mapping=fields).rows[0]
         assert (pair["prompt"], pair["chosen"], pair["rejected"]) == ([USER], [better], [worse])

@@ -331,7 +331,7 @@ def odd_prompt(row: dict, prompt) -> list[str]:
     last = str(message["content"])
     flaws = (
         (placeholder_in(last), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        (message["role"] and holds_answer(f"{last} …"), "open the assistant's turn, as a chat template does again"),
+        (message["role"] and holds_answer(f"{last} …"), "open an assistant's turn themselves, as a chat template does"),
         (message["role"] == "assistant", "end with an answer, which the model continues; try data_loader.py"),
         (holds_answer(last) or is_dialogue(last), "are dialogues with answers as one text; try a list `messages`"),
         (unnamed_function(row, whole_text(prompt)), UNNAMED),

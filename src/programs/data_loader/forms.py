@@ -160,7 +160,8 @@ class Shape:
         as_text = isinstance(value, str) and "ground_truth" in fields  # of an object that holds no known answer
         stays = as_text and (name == "verification_info" or {*cell} in ({"target", "numbers"}, {"target", "nums"}))
         if (as_text or fields.get("answer") == value) and not stays and not isinstance(value, list):
-            if as_text and "answer" not in name:
+            parts = cell if isinstance(cell, list) else [cell]
+            if isinstance(value, str) and all(isinstance(part, dict) for part in parts) and "answer" not in name:
                 got = f"rows have JSON text in {name}, which is taken as the answer"
                 self.notes.append(f"{got}; if it is data for a verifier, --map COLUMN={name} keeps it as a column")
             self.answer(name)

@@ -29,7 +29,8 @@ ROLES = {
 }
 SIDES = {"human": "user", "user": "user", "input": "user", "assistant": "assistant", "output": "assistant"}
 TEXT_PARTS = ("text", "input_text", "output_text")
-PLACES = re.compile(r"(?i)data:|https?://|[^\n]+\.\w{3,4}\Z|[\w+/=]{60}")  # a URL, a file, base64
+ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
+PLACES = re.compile(rf"(?i)data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}")  # a URL, a file, base64
 # {role: roles that it may follow; None: the beginning}
 MAY_FOLLOW = {
     "system": (None,),
@@ -234,8 +235,8 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
         if text is None:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
-        is_short = name in SHORT_NOTES and name not in mapped and len(re.findall(r"[^\W\d_]+", text)) < 4
-        if is_short and not STATES.search(text):
+        words = {*re.findall(r"[^\W\d_]+", text.lower())} - {"the", "a", "an", name, name.removesuffix("s")}
+        if name in SHORT_NOTES and name not in mapped and len(words) < 3 and not STATES.search(text):
             continue  # a puzzle's name or a drawn grid
         if text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text

@@ -272,14 +272,18 @@ class RowReader:
         """Warn about columns that seem to belong to the question but are in no prompt; print the notes on rows."""
         read = self.counts["read"]
         for name, count in self.unread.items():
-            before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            before = "" if is_media(name) or is_system(name) else before
+            moved = f"--map {shlex.quote(f'background={name}')}, which puts text or documents before the question, or "
+            before = "" if is_media(name) or is_system(name) else moved
             before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read or (self.no_answer and "math" in self.kinds):
             columns = ", ".join(self.untaken)[:200]
-            advice = f"; --map answer=COLUMN or tests=COLUMN takes one of the columns {columns}" if columns else ""
+            advice = (
+                f"; --map answer=COLUMN (or COLUMN.FIELD) or tests=COLUMN takes one of the columns {columns}"
+                if columns
+                else ""
+            )
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
