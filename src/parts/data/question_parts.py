@@ -313,12 +313,11 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
-    plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
-    several = [items[:3] for items, different in kinds if len(different) > 1]
+    several, number = [], re.compile(rf"[-+]?\d[\d.,]*|{SINGLE}")
+    for value in (value for value in values if isinstance(value, list)):
+        items = [str(item).replace(",", "") for item in accepted(value)]
+        if len({item.lower() for item in items}) > 1 and all(map(number.fullmatch, items)):
+            several.append(items[:3])
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
     odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)

@@ -71,11 +71,7 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", expected)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            others = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
-            objects = [(key, field) for key, cell in others.items() if isinstance(cell, dict) for field in cell]
-            paths = [f"{key}.{field}" for key, field in objects if field in (*names, *Names.CHAT)]
-            path = "COLUMN, or =COLUMN.FIELD for a field of an object" if objects else "COLUMN"
-            advice = f"--map {names[0]}={paths[0] if paths else path}"
+            advice = f"--map {names[0]}=COLUMN, or =COLUMN.FIELD for a field of an object"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{expected}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -204,9 +200,8 @@ class Shape:
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
         out |= {name: value for name, value in rest.items() if name not in out}
         if not self.is_ours:
-            for name in rest if "answer" in out and not self.choices else ():
-                given = {text.lower() for text in texts_in(out["answer"])}
-                if ALIASES.fullmatch(name) and {text.lower() for text in texts_in(opened(rest[name]))} - given:
+            for name in filter(ALIASES.fullmatch, rest if "answer" in out else ()):
+                if not {*texts_in(opened(rest[name]))} <= {*texts_in(out["answer"])}:
                     self.notes.append(f"rows may have more accepted answers in {name}; answer may be a list of all")
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
