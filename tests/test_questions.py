@@ -64,20 +64,6 @@ def test_a_system_prompt_in_a_column_is_unread_where_no_message_has_it():
 UNREAD_CHOICES = {"prompt": "2+2?", "context": "Use base ten.", "A": "4", "B": "5", "answer": "A"}
 
 
-@pytest.mark.parametrize(
-    ("name", "schema", "unread"),
-    [
-        ("schema", {"type": "object", "properties": {"age": {"type": "integer"}}}, False),
-        ("json_schema", {"$schema": "https://json-schema.org/draft/2020-12/schema"}, False),
-        ("schema", "CREATE TABLE people (age INTEGER)", True),
-        ("schema", {"properties": {"rooms": "INTEGER"}}, True),
-        ("output_format", {"type": "object"}, True),
-    ],
-)
-def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, schema, unread):
-    assert bool(unread_parts({"prompt": "Who is it?", name: schema}, "Who is it?")) is unread
-
-
 @pytest.mark.parametrize("case", [case for case in CASES if "values" in case])
 def test_answers_that_may_be_read_otherwise_are_noted(case):
     values, note = case["values"], case["note"]
@@ -94,23 +80,6 @@ def test_an_image_placeholder_and_a_message_in_the_form_of_a_template_are_said(c
     chat = [{"role": "user", "content": "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>"}]
     said = said_of(capsys, chat, [{"role": "user", "content": "2+2?"}])
     assert "1 of 2 prompts open an assistant's turn" in said
-
-
-@pytest.mark.parametrize(
-    ("prompt", "words"),
-    [
-        ("nan", "are a missing value"),
-        ("Is 3 &lt; 4?", "have HTML entities"),
-        ("N_00 apples and N_01 pears?", "have placeholders"),
-        ("GrÃ¶ÃŸe?", "look like UTF-8 read as cp1252"),
-        ("What is $\frac12$?", "have lost backslashes"),
-        ("Write &lt; in HTML.", ""),
-        ("Write a function that escapes & as &amp;.", ""),
-    ],
-)
-def test_prompts_that_are_not_as_their_author_wrote_them_are_said(prompt, words, capsys):
-    said = said_of(capsys, prompt)
-    assert f"1 of 1 prompts {words}" in said if words else said == ""
 
 
 def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
