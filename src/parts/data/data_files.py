@@ -34,8 +34,6 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -162,7 +160,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -170,9 +168,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 

@@ -111,15 +111,10 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
-    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
-
-
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
-    marks = list(SPEAKER.finditer(text)) if answers else []
+    lower = text.lower() if isinstance(text, str) else ""
+    marks = list(SPEAKER.finditer(text)) if any(word in lower for word in ANSWERERS) else []
     if len(marks) < 2 or BEGUN.search(text[-200:]):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from parts.data.answer_marks import accepted, marked_gold
-from parts.data.nested_rows import holds_answer, is_dialogue
+from parts.data.nested_rows import DIALOGUE, holds_answer
 from parts.data.stated_answers import with_point
 from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import say
@@ -29,7 +29,7 @@ DOUBTFUL = (
     "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
     "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
     "output_description search_results statement statements claim conclusion theory tools functions "
-    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
+    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns few_shot source_text "
     "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
 ).split()
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
@@ -75,8 +75,6 @@ MISSING = (
     r"|proof|not ?found|No answer provided)\s*"
 )
 MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
-TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
-REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -102,6 +100,7 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
+    r'(?s)\A\s*\[\s*".*"\s*\]\s*\Z': "are lists as JSON text; try data_loader.py --map prompt=COLUMN.0",
     r"!\[[^\]]*\]\([^)\s]+\)": "have a Markdown image, which a text model cannot see",
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
@@ -229,18 +228,6 @@ def is_json_schema(name: str, value) -> bool:
     return typed or str(value.get("type")) in JSON_TYPES or bool(SCHEMA_KEYS & value.keys())
 
 
-def are_earlier_turns(value, prompt) -> bool:
-    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
-    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    roles = [item.get("role", item.get("from")) for item in items]
-    asked = [] if isinstance(prompt, str) else [message["role"] for message in prompt]
-    if len(roles) < 2 or roles[-1] not in REPLIES or any(role in REPLIES for role in (roles[0], *asked)):
-        return False
-    whole, texts = squeezed(whole_text(prompt)), [squeezed(text) for item in items[:-1] for text in texts_in(item)]
-    parts = [squeezed(part) for part in whole_text(prompt).split("\n\n")]
-    return not any(text in whole or any(part and part in text for part in parts) for text in texts if text)
-
-
 def whole_text(prompt) -> str:
     """The text of a prompt: itself, or the texts of its messages."""
     return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
@@ -249,9 +236,7 @@ def whole_text(prompt) -> str:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
-    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
@@ -328,11 +313,12 @@ def odd_prompt(row: dict, prompt) -> list[str]:
     """What is odd about a row's prompt, a text or messages, said of many prompts."""
     message = {"role": "", "content": prompt} if isinstance(prompt, str) else prompt[-1]
     last = str(message["content"])
+    is_dialogue = DIALOGUE.match(last) and not last.rstrip().endswith("<think>")
     flaws = (
         (placeholder_in(last), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
         (message["role"] and holds_answer(f"{last} …"), "open an assistant's turn themselves, as a chat template does"),
         (message["role"] == "assistant", "end with an answer, which the model continues; try data_loader.py"),
-        (holds_answer(last) or is_dialogue(last), "are dialogues with answers as one text; try a list `messages`"),
+        (holds_answer(last) or is_dialogue, "are dialogues with answers as one text; try a list `messages`"),
         (unnamed_function(row, whole_text(prompt)), UNNAMED),
         *((re.search(pattern, last), line) for pattern, line in ODD_PROMPTS.items()),
     )

@@ -210,22 +210,16 @@ def run_command(args) -> int:
     if args.json:
         tell(json.dumps(report))
     else:
-        print_summary(report)
+        counts = ", ".join(f"{count} {name}" for name, count in reader.counts.items())
+        prompts = {o["path"]: f" of {o['prompts']} prompts" if "prompts" in o else "" for o in outputs}
+        written = [f"wrote {output['path']}: {output['rows']} rows{prompts[output['path']]}" for output in outputs]
+        shown_stats = [json.dumps(report["stats"], indent=2, ensure_ascii=False)] if args.inspect else []
+        tell("\n".join([f"{reader.kind}: {reader.why}", counts, *written, *shown_stats]))
     if error:
         say(f"error: {error}")
     if rejected and not args.out:
         return 1
     return error.code if error else int(bool(args.validate and reader.unread))
-
-
-def print_summary(report: dict) -> None:
-    tell(f"{report['kind']}: {report['why']}")
-    tell(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
-    for output in report["outputs"]:
-        prompts = f" of {output['prompts']} prompts" if "prompts" in output else ""
-        tell(f"wrote {output['path']}: {output['rows']} rows{prompts}")
-    if report["stats"]:
-        tell(json.dumps(report["stats"], indent=2, ensure_ascii=False))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parts.data.question_parts import is_empty, is_system, odd_prompt, texts_in, unread_parts
+from parts.data.question_parts import is_empty, is_system, odd_prompt, placeholder_in, texts_in, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers import as_answer, gold_of, ground_truth, is_short, marks_answer, names_value
-from programs.data_loader.bad_rows import BadRow, Names, opened, shown
+from programs.data_loader.bad_rows import TEXT_ONLY, BadRow, Names, opened, shown
 from programs.data_loader.choices import LETTER_ALONE, LETTERED, choices_of, picked, with_choices
 from programs.data_loader.messages import (
     as_prompt,
     as_reply,
     check_completion,
-    check_media,
     check_order,
     ends_with,
+    media_column,
     passages_before,
     read_messages,
     split_prompt,
@@ -168,7 +168,11 @@ class Shape:
     def finish(self) -> dict:
         """Complete and check `out`: known fields first, then all unused ones that are not null."""
         row, out = self.row, self.out
-        check_media(row, out["prompt"])
+        if name := media_column(row, "\n".join(message["content"] for message in out["prompt"])):
+            advice = f"leaving out the row, or --drop {name} if the text does not need it"
+            raise BadRow(name, shown(row[name]), TEXT_ONLY, advice)
+        if place := next(filter(None, (placeholder_in(message["content"]) for message in out["prompt"])), None):
+            raise BadRow("prompt", f"an image placeholder, {shown(place)}", TEXT_ONLY, "--on_bad skip")
         asked = out["prompt"][-1]["content"]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
@@ -218,28 +222,12 @@ class Shape:
 
 
 def as_prompts(shape: Shape) -> None:
-    """A prompt, and what else `finish` finds."""
-    check_alone(shape)
-    shape.prompt()
-
-
-def check_alone(shape: Shape) -> None:
-    """Raise BadRow for a single message of a conversation, and for responses to compare."""
-    row, groups = {name: value for name, value in shape.row.items() if name not in shape.used}, {}
+    """A prompt, and what else `finish` finds; BadRow for a single message of a conversation."""
     for names in Names.MESSAGES_ALONE:
-        if row.keys() >= {*names}:
+        if shape.row.keys() >= {*names}:
             got, advice = f"one message of a conversation ({', '.join(names)})", "--drop for these columns"
             raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
-    filled = [name for name, value in row.items() if isinstance(value, str | list | dict) and not is_empty(value)]
-    pairs = [[name, name.replace(better, worse)] for name in filled for better, worse in Names.COMPARED]
-    for name in filled:
-        if match := Names.ONE_RESPONSE.fullmatch(name):
-            groups.setdefault(match[1].lower(), []).append(name)
-    for first, *others in [*pairs, *groups.values()]:
-        if others and others[0] != first and {*others} <= {*filled}:
-            advice = f"--map chosen={first} rejected={others[0]} if the first is better, or --drop for these columns"
-            got = f"responses to compare ({', '.join([first, *others])})"
-            raise BadRow(first, got, "the better one in `chosen`, the other in `rejected`", advice)
+    shape.prompt()
 
 
 def as_math(shape: Shape) -> None:
@@ -304,7 +292,6 @@ def as_conversation(shape: Shape) -> None:
         if marks_answer(text) and shape.row.get("answer") is None:
             shape.notes.append("rows mark a final answer in solution; for rewards, --kind math takes it as answer")
         return
-    check_alone(shape)
     if gold := shape.name(Names.ANSWER if marks_answer(text) or names_value(text) else Names.GOLD):
         shape.gold(gold)  # in Tulu 3's data for verifiable rewards `ground_truth`, in ms-swift's `solution`
 
@@ -314,7 +301,7 @@ def as_preferences(shape: Shape) -> None:
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
-    names |= {name[-1] for name in names if Names.ONE_RESPONSE.fullmatch(name)}
+    names |= {name[-1:] for name in names}  # response_a, response_1
     if {str(chosen), str(rejected)} <= names and not choices_of(shape.row):
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"

@@ -14,12 +14,11 @@ from parts.data.question_parts import (
     is_empty,
     is_media,
     names_part,
-    placeholder_in,
     squeezed,
     texts_in,
     words_in,
 )
-from programs.data_loader.bad_rows import TEXT_ONLY, BadRow, opened, shown
+from programs.data_loader.bad_rows import BadRow, opened, shown
 
 ROLES = {
     **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
@@ -189,15 +188,6 @@ def ends_with(asked: str, reply: str) -> bool:
     """Whether a prompt ends with a reply, after a word such as `Answer:`."""
     before = asked.rstrip().removesuffix(reply.strip())
     return reply.strip() != "" and before != asked.rstrip() and ANSWER_MARK.search(before) is not None
-
-
-def check_media(row: dict, prompt: list[dict]) -> None:
-    """Raise BadRow for media in a column, or a placeholder of them in the prompt."""
-    if name := media_column(row, "\n".join(message["content"] for message in prompt)):
-        advice = f"leaving out the row, or --drop {name} if the text does not need it"
-        raise BadRow(name, shown(row[name]), TEXT_ONLY, advice)
-    if place := next(filter(None, (placeholder_in(message["content"]) for message in prompt)), None):
-        raise BadRow("prompt", f"an image placeholder, {shown(place)}", TEXT_ONLY, "--on_bad skip")
 
 
 def media_column(row: dict, text: str = "") -> str | None:
