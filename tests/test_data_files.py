@@ -273,12 +273,6 @@ def test_what_is_part_of_a_cell_is_read(pairs_of, tmp_path, text):
     assert pairs_of(tmp_path / "table.csv") == PARTS_OF_CELLS[text]
 
 
-def test_a_first_row_that_may_be_data_is_named_even_if_flags_take_it_for_names(loader, tmp_path, capsys):
-    (tmp_path / "set.csv").write_text("What is 2+2?,4\nWhat is 3+3?,6\n")
-    loader.load_rows(tmp_path / "set.csv", mapping={"prompt": "What is 2+2?", "answer": "4"})
-    assert "set.csv:1: got the column name 'What is 2+2?'; if it is data, put a line of" in capsys.readouterr().err
-
-
 def test_a_folder_loses_no_data_and_reads_no_card(loader, tmp_path, capsys):
     files = {name: tmp_path / name for name in ("rows-0.jsonl", "rows-0.zip", "notes.pkl", "rows-1.arrow")}
     files["rows-0.jsonl"].write_text("\n".join(map(json.dumps, ROWS)))

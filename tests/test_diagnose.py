@@ -256,6 +256,8 @@ near_greedy_sampling, nearly all groups, log | flat | reward/zero_std_frac = 0.9
 sampler_mismatch, exact sampling | learns | mismatch/kl = 0.004
 none, one evaluation prompt also trains | learns | eval/trained_rows = None if n % 10 else 1.0; eval/rows = None if
     n % 10 else 128.0
+other_eval_task, evaluation prompts train | learns | eval/trained_rows = None if n % 10 else 5.0; eval/rows = None if
+    n % 10 else 60.0
 other_eval_task, beside a format, log | flat | score = 0.45 to 0.8; eval/correct = None if n % 10 else 0.0;
     reward/correct = learns(0.45, 0.8)['reward/mean'](n); reward/tags = 0.9
 memorised_prompts, beside a format, log | flat | score = 0.45 to 0.95; eval/accuracy = None if n % 10 else 0.5 - n /

@@ -13,7 +13,6 @@ from parts.data.rows import check_prompt, read_rows
 from parts.foundation.messages import UserError
 from programs.data_loader.answers import gold_of
 from programs.data_loader.form_names import normalise
-from programs.data_loader.row_reader import load_rows
 from programs.evaluation.rows import task_rows
 from programs.evaluation.run import make_task
 
@@ -125,34 +124,6 @@ def test_a_mark_counts_at_the_end_and_before_a_short_answer(case):
 
 
 # ------------------------------------------------------------------------------------------------------ dialogues
-
-SPOKEN = ("User: Hi\nAssistant: Yo", "Human: Hi Assistant: Yo Human: Why?", "user: Hi\n\nassistant: Yo\nuser: Why?")
-
-
-@pytest.mark.parametrize("text", SPOKEN)
-def test_a_dialogue_without_known_marks_is_read_and_said(text, tmp_path, capsys):
-    (row,) = load_rows(rows_file(tmp_path, {"prompt": text})).rows
-    said = capsys.readouterr().err
-    assert row["prompt"] == [{"role": "user", "content": text}]
-    assert "note: 1 prompts are dialogues with answers as one text" in said and "`messages`" in said
-    assert "1 of 1 prompts are dialogues with answers" in said_of(capsys, text)
-
-
-OPEN = ("\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: are you real? Say yes.", "Q: a\nA: b")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(*OPEN, "User: 2+2?\nAssistant: Let me think.\n<think>", "Is a User: or Assistant: field"),
-        "<|user|> and <|assistant|> are tokens of which model?",
-    ],
-)
-def test_an_open_dialogue_and_other_texts_stay(text, tmp_path, capsys):
-    assert load_rows(rows_file(tmp_path, {"prompt": text, "answer": "a"})).rows[0]["prompt"][0]["content"] == text
-    said = capsys.readouterr().err
-    assert ("as a chat template does" in said) == (text in OPEN[:2]) and "warning" not in said
-    assert said_of(capsys, text) == ""
 
 
 def test_chats_without_a_prompt_are_read_as_by_the_loader(tmp_path, capsys):

@@ -28,8 +28,8 @@ READ_FIRST = (
 DOUBTFUL = (
     "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
     "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
-    "output_description search_results statement statements claim conclusion theory tools functions "
-    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns few_shot source_text "
+    "output_description search_results statement statements claim conclusion theory tools functions few_shot "
+    "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
     "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
 ).split()
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
