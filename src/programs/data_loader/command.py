@@ -68,7 +68,6 @@ def settings_of(args) -> Settings:
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
         (args.out or not split, "--split or --shuffle without --out; expected --out"),
         (args.data_source is None or args.target == "verl", "--data_source alone; expected --for verl with it"),
-        (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
         (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before it"),

@@ -38,7 +38,13 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            files += readable(source, inside)
+            data = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
+            names = ", ".join([Path(x).name for x in inside if UNREAD.search(x.lower())][:5])
+            advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if names else ""
+            need(data, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
+            if names:
+                say(f"warning: {source}: left out {names}; if they hold rows, export them as JSONL")
+            files += data
             continue
         exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
@@ -46,18 +52,6 @@ def expand(sources) -> list[str]:
         need(known or not path.exists(), f"got {source}; expected {expected}; try unpacking or renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
-    return files
-
-
-def readable(source: str, inside: list[str]) -> list[str]:
-    """The data files of a folder or glob; a warning names those in other forms."""
-    files = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
-    unread = [x for x in inside if UNREAD.search(x.lower())]
-    names = ", ".join(Path(x).name for x in unread[:5])
-    advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if unread else ""
-    need(files, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
-    if unread:
-        say(f"warning: {source}: left out {names}; if they hold rows, export them as JSONL")
     return files
 
 

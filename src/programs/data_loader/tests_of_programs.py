@@ -110,9 +110,9 @@ def read_tests(value, name: str, row: dict):
     if not isinstance(value, list) or not all(isinstance(case, dict) and "input" in case for case in value):
         return value
     calls = [as_call(case, f"{name}[{number}]", function) for number, case in enumerate(value)]
-    if any(calls) and not all(calls):
-        raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
-    return paired(calls, value) if any(calls) else value
+    if all(calls):
+        return paired(calls, value)
+    return [call or case for call, case in zip(calls, value, strict=True)]  # check_case refuses a mixture
 
 
 def value_in_lists(value: dict, name: str) -> dict:
