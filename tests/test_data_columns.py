@@ -1,19 +1,14 @@
 """Columns of public data sets: prompts, tests, answers and media, in rows of each schema written by hand."""
 
-import base64
 import json
-import pickle
-import zlib
 
 import pytest
 from conftest import load_script, read_lines, write_lines
 
-loader, sandbox = load_script("data_loader"), load_script("sandbox")
+loader = load_script("data_loader")
 
-ADD = "def add(a, b):\n    return a + b\n"
 QUESTION = [{"role": "user", "content": "Add two numbers."}]
 VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
-ON_STDIN = {"input": "1 2\n", "output": "3\n"}
 
 
 @pytest.fixture
@@ -31,26 +26,6 @@ def in_verl(truth, **more) -> dict:
     """A row in verl's form."""
     model, extra = {"style": "rule", "ground_truth": truth}, {"index": 7, "split": "test"}
     return {**dict(zip(VERL_COLUMNS, ("x", QUESTION, "any", model, extra), strict=True)), **more}
-
-
-PACKED = base64.b64encode(zlib.compress(pickle.dumps(json.dumps([ON_STDIN])))).decode()
-LIVE = {
-    "question_content": "Add two numbers.",
-    "question_id": "1",
-    "starter_code": "class Solution:\n    def add(self, a: int, b: int) -> int:\n        ",
-    "public_test_cases": json.dumps([{"input": "1\n2", "output": "3", "testtype": "functional"}]),
-    "private_test_cases": PACKED,
-    "metadata": json.dumps({"func_name": "add"}),
-}
-
-
-def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path, capsys):
-    path = write_lines(tmp_path / "live.jsonl", [LIVE])
-    (row,) = loader.load_rows(path).rows
-    assert row["private_test_cases"] == PACKED and row["tests"] == [{"function": "add", "args": [1, 2], "expected": 3}]
-    assert "1 rows have pickled private_test_cases" in capsys.readouterr().err
-    both = {**LIVE, "private_test_cases": json.dumps([{"input": "5\n6", "output": "11", "testtype": "functional"}])}
-    assert [test["expected"] for test in loader.normalise(both)["tests"]] == [3, 11]
 
 
 @pytest.mark.parametrize("names", [("train", "test"), ("ice", "water")])
