@@ -54,12 +54,6 @@ def test_notes_about_a_question_are_no_part_of_it():
     assert unread_parts(NOTES, "How many?") == []
 
 
-def test_a_system_prompt_in_a_column_is_unread_where_no_message_has_it():
-    row, user = {"prompt": "How many?", "system": "Be brief."}, {"role": "user", "content": "How many?"}
-    assert unread_parts(row, "How many?") == ["system"]
-    assert unread_parts(row, [{"role": "system", "content": "Be brief."}, user]) == []
-
-
 UNREAD_CHOICES = {"prompt": "2+2?", "context": "Use base ten.", "A": "4", "B": "5", "answer": "A"}
 
 
