@@ -1,20 +1,14 @@
 """Columns of public data sets: prompts, tests, answers and media, in rows of each schema written by hand."""
 
-import base64
 import json
-import pickle
-import re
-import zlib
 
 import pytest
 from conftest import load_script, read_lines, write_lines
 
-loader, sandbox = load_script("data_loader"), load_script("sandbox")
+loader = load_script("data_loader")
 
-ADD = "def add(a, b):\n    return a + b\n"
 QUESTION = [{"role": "user", "content": "Add two numbers."}]
 VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
-ON_STDIN = {"input": "1 2\n", "output": "3\n"}
 
 
 @pytest.fixture
@@ -34,71 +28,12 @@ def in_verl(truth, **more) -> dict:
     return {**dict(zip(VERL_COLUMNS, ("x", QUESTION, "any", model, extra), strict=True)), **more}
 
 
-PACKED = base64.b64encode(zlib.compress(pickle.dumps(json.dumps([ON_STDIN])))).decode()
-LIVE = {
-    "question_content": "Add two numbers.",
-    "question_id": "1",
-    "starter_code": "class Solution:\n    def add(self, a: int, b: int) -> int:\n        ",
-    "public_test_cases": json.dumps([{"input": "1\n2", "output": "3", "testtype": "functional"}]),
-    "private_test_cases": PACKED,
-    "metadata": json.dumps({"func_name": "add"}),
-}
-
-
-def test_the_further_tests_of_mbpp_plus_count():
-    plus = "for n in [1]:\n    assert add(n, 2) == 3"
-    row = loader.normalise({"prompt": "Add.", "test_list": ["assert add(2, 0) == 2"], "test": plus})
-    right, wrong = (sandbox.run_code(program, row["tests"]) for program in (ADD, ADD.replace("+", "-")))
-    assert right.all_passed and wrong.passed == 1 and not wrong.all_passed
-
-
-def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path, capsys):
-    path = write_lines(tmp_path / "live.jsonl", [LIVE])
-    (row,) = loader.load_rows(path).rows
-    assert row["private_test_cases"] == PACKED and row["tests"] == [{"function": "add", "args": [1, 2], "expected": 3}]
-    assert "1 rows have pickled private_test_cases" in capsys.readouterr().err
-    both = {**LIVE, "private_test_cases": json.dumps([{"input": "5\n6", "output": "11", "testtype": "functional"}])}
-    assert [test["expected"] for test in loader.normalise(both)["tests"]] == [3, 11]
-
-
-def test_few_prompts_beside_many_unused_texts_fail_validation(command, tmp_path):
-    rows = [{"prompt": "Solve the problem.", "problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(12)]
-    code, _, said = command(write_lines(tmp_path / "same.jsonl", rows), "--validate")
-    assert code == 1 and "1 distinct prompts in 12 rows, and 12 distinct problem" in said
-    advised = command(tmp_path / "same.jsonl", "--validate", "--drop", "prompt", "--map", "prompt=problem")
-    assert advised[0] == 0, advised  # the advice works
-
-
-SPLIT = {  # where the split stands: rows of files
-    "set": {"all.jsonl": [{"question": "1+1?", "answer": "2", "set": name} for name in ("train", "Test")]},
-    "split": {"all.jsonl": [in_verl("3"), in_verl("4", extra_info={"index": 8, "split": "train"})]},
-    "words of other columns": {
-        "all.jsonl": [{"question": f"{name}?", "topic": name, "answer": "2", "2019": 3} for name in ("train", "test")]
-    },
-    "file name": {f"{name}.jsonl": [{"question": f"{name}?", "answer": "2"}] for name in ("train", "test")},
-}
-
-
-@pytest.mark.parametrize("column", SPLIT)
-def test_rows_of_several_splits_in_one_output_are_said(column, command, tmp_path):
-    for name, rows in SPLIT[column].items():
-        write_lines(tmp_path / "in" / name, rows)
+@pytest.mark.parametrize("names", [("train", "test"), ("ice", "water")])
+def test_files_of_several_splits_in_one_output_are_said(names, command, tmp_path):
+    for name in names:
+        write_lines(tmp_path / "in" / f"{name}.jsonl", [{"question": f"{name}?", "answer": "2"}])
     _, _, said = command(tmp_path / "in", "--out", tmp_path / "out.jsonl")
-    found = re.findall("rows of several splits go into one output, by (.*): 1 .*, 1 ", said)
-    assert found == ([] if column == "words of other columns" else [column])
-
-
-def test_a_prompt_with_other_answers_in_other_rows_is_said(command, tmp_path):
-    rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "3"}, {"question": "2?", "answer": "2"}]
-    _, _, said = command(write_lines(tmp_path / "rows.jsonl", rows), "--validate")
-    assert "warning: 1 prompts have another answer in another row" in said
-
-
-@pytest.mark.parametrize(("name", "other"), [("reward_model", "extra_info"), ("extra_info", "reward_model")])
-def test_a_text_under_a_name_of_verls_is_refused(name, other, tmp_path):
-    row = loader.normalise({"prompt": "Q?", "answer": "1", name: "text", other: {"index": 1}})
-    with pytest.raises(loader.UserError, match=rf"got the column {name} 'text'.*try --map old_{name}={name}"):
-        loader.write_rows([row], tmp_path / "v.jsonl", "verl")
+    assert ("several splits go into one output, by file name: 1 test, 1 train" in said) == ("train" in names)
 
 
 def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(command, tmp_path):
@@ -199,19 +134,3 @@ def test_bytes_in_a_column_are_refused_until_it_is_dropped(column, words, tmp_pa
         loader.load_rows(tmp_path / "d.parquet")
     (row,) = loader.load_rows(tmp_path / "d.parquet", drop=[column]).rows
     assert row["answer"] == "7" and column not in row
-
-
-USER = {"role": "user", "content": "Q?"}
-
-
-def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_path):
-    better, worse = {"role": "assistant", "content": "A."}, {"role": "assistant", "content": "B."}
-    rows = [{"messages": [USER], "chosen_response": better, "rejected_response": worse}]
-    rows += [{"input": "Q?", "preferred_output": [better], "non_preferred_output": [worse]}]
-    for number, row in enumerate(rows):
-        path = write_lines(tmp_path / f"{number}.jsonl", [row])
-        with pytest.raises(loader.UserError, match="a response to compare with") as error:
-            loader.load_rows(path)
-        fields = dict(item.split("=") for item in str(error.value).rpartition("--map ")[2].split())
-        pair = loader.load_rows(path, mapping=fields).rows[0]
-        assert (pair["prompt"], pair["chosen"], pair["rejected"]) == ([USER], [better], [worse])

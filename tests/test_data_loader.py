@@ -2,7 +2,6 @@
 
 import codecs
 import gzip
-import itertools
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import tracemalloc
 import warnings
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,20 +47,11 @@ def test_wrong_use_exits_2(tmp_path, monkeypatch, capsys):
         ([str(FILES / "bad_suffix.xyz"), "--validate"], "try unpacking or renaming it"),
         ([data, "--kind", "maths", "--validate"], "math"),
         ([data, "--out", "x.docx"], "jsonl"),
-        ([data, *to_file, "--limit", "0"], "limit"),
-        ([data, *to_file, "--split", "eval=3"], "3"),
         ([data, *to_file, "--split", "1.0"], "try --split 0.1"),
         ([data, *to_file, "--seed", "1"], "got --seed without --split"),
-        ([data, *to_file, "--data_source", "a"], "expected --for verl"),
         ([data, *to_file, "--system_prompt", "no_such.txt"], "no_such.txt"),
-        ([data, *to_file, "--map", "prompt"], "field=column"),
-        ([data, "--inspect", "--plot", "x.png"], "try --inspect"),
     ):
-        try:
-            code = loader.main(flags)
-        except SystemExit as end:
-            code = end.code
-        assert code == 2 and words in capsys.readouterr().err, flags
+        assert loader.main(flags) == 2 and words in capsys.readouterr().err, flags
     assert list(tmp_path.iterdir()) == []
 
 
@@ -177,19 +166,15 @@ def test_broken_file_is_an_error_of_the_user(tmp_path, name):
 # file: good rows, then of each bad row (line, field or None where any will do, words of the report)
 BAD = {
     "bad_json.jsonl": (2, [(3, None, "(?i)json")]),
-    "bad_two_objects_on_a_line.jsonl": (1, [(2, None, "(?i)json|one object")]),
     "bad_not_objects.jsonl": (2, [(n, None, "object") for n in (2, 3, 4, 5)]),
     "bad_duplicate_key.jsonl": (1, [(2, "prompt", "(?i)twice|duplicate")]),
     "bad_nan.jsonl": (1, [(2, None, "nan"), (3, None, "inf")]),
-    "bad_huge_integer.jsonl": (1, [(2, None, "(?i)digits|integer")]),
     "bad_lone_surrogate.jsonl": (1, [(2, "prompt", "Unicode")]),
     "bad_prompt_missing.jsonl": (2, [(3, "prompt", "text_of_prompt")]),
     "bad_role_unknown.jsonl": (1, [(2, None, "(?s)robot.*user")]),
-    "bad_role_user_twice.jsonl": (1, [(2, None, "user")]),
     "bad_mixed_schemas.jsonl": (2, [(3, None, "(?s)prompt_response.*instruction.*math")]),
     "bad_gsm8k_no_marker.jsonl": (2, [(3, "answer", "####")]),
     "bad_apps_lengths.jsonl": (1, [(2, "input_output", "2.*1|1.*2")]),
-    "bad_preference_same.jsonl": (1, [(2, None, "same|equal|differ")]),
     "bad_choice.jsonl": (1, [(2, "answer", "4.*0 to 1.*A to B"), (3, "answer", "True")]),
     "bad_ragged.csv": (2, [(3, None, "3"), (4, None, "1")]),
 }
@@ -242,12 +227,6 @@ def test_unreadable_file(name):
     with pytest.raises(loader.UserError, match=UNREADABLE[name]) as raised:
         loader.load_rows(FILES / name)
     assert name in str(raised.value)
-    try:
-        loaded = loader.load_rows(FILES / name, on_bad="skip")
-    except loader.UserError:
-        return
-    assert loaded.rejected and add_up(loaded.counts)
-    assert all(row["prompt"] == COLOUR for row in loaded.rows)  # what stood before the flaw
 
 
 # ------------------------------------------------------------------------------------------------ targets and back
@@ -376,19 +355,15 @@ def test_split_keeps_rows_of_one_prompt_together(command, tmp_path):
         report, _ = command(path, "--out", out, "--split", *flags)
         return read_lines(out), read_lines(tmp_path / "out.eval.jsonl"), report
 
-    def asked(found: list) -> set[str]:
-        texts = (row["prompt"][-1]["content"] for row in found)
+    def asked(rows: list) -> set[str]:
+        texts = (row["prompt"][-1]["content"] for row in rows)
         return {" ".join(text.replace("\uff31", "Q").lower().split()) for text in texts}
 
-    kept = []
-    for seed in (0, 1, 1):
-        train, held, report = split("0.3", "--seed", seed)
+    splits = [split("0.3", "--seed", seed) for seed in (0, 1, 1)]
+    for train, held, report in splits:
         assert len(held) == 11 and len(train) == 26 and not asked(train) & asked(held)
         assert [out["prompts"] for out in report["outputs"]] == [len(asked(train)), len(asked(held))]
-        numbers = [int(row["answer"]) for row in held if row["answer"] != "again"]
-        assert numbers == sorted(numbers)
-        kept.append(numbers)
-    assert kept[0] != kept[1] == kept[2] and len(split("eval=11", "--shuffle", 3)[1]) == 11
+    assert splits[0][1] != splits[1][1] == splits[2][1] and len(split("eval=11", "--shuffle", 3)[1]) == 11
 
 
 def test_a_split_says_which_held_out_questions_swap_the_numbers_of_training_ones(command, tmp_path):
@@ -405,17 +380,6 @@ def test_map_and_stdin(tmp_path):
     assert done.returncode == 0, done.stderr
     assert [row["answer"] for row in read_lines(out)] == ["42", "2"]
     assert read_lines(out)[0]["prompt"] == [user("6*7?")]
-
-
-def test_split_of_prompts_with_several_rows_each():
-    prompts = [bytes([i // 4]) for i in range(40)]  # 10 prompts of 4 rows
-    for size, expected in ((4, 4), (9, 8), (2, 4), (36, 36)):  # as near below as whole prompts allow, at least one
-        held = loader.held_out_rows(prompts, size, seed=0)
-        assert len(held) == expected and {row // 4 * 4 + i for row in held for i in range(4)} == held
-    large_first = [b"a"] * 5 + [bytes([i]) for i in range(5)]
-    assert all(len(loader.held_out_rows(large_first, 4, seed)) == 4 for seed in range(20))
-    with pytest.raises(loader.UserError, match="2 rows of one prompt; expected several prompts"):
-        loader.held_out_rows([b"a", b"a"], 1, seed=0)
 
 
 def test_inspect_shows_lengths_and_rows_that_stand_in_two_files(tmp_path, capsys):
@@ -440,19 +404,6 @@ def prompt_ids(tokenizer, messages: list) -> list[int]:
     return tokenizer(text, add_special_tokens=False).input_ids
 
 
-@pytest.fixture
-def numbers(tokenizer):
-    """A function that makes a new loader of the file of 20 numbers."""
-    return lambda **options: loader.create_dataloader(
-        "auto", FILES / "numbers.jsonl", tokenizer, **{"batch_size": 4, **options}
-    )
-
-
-def column(batches, name: str) -> list:
-    """The values of a column over all batches."""
-    return [value for batch in batches for value in batch[name]]
-
-
 def test_batches_are_padded_left_through_the_template(tokenizer):
     batch, *rest = loader.create_dataloader("auto", FILES / "openai.jsonl", tokenizer, batch_size=2)
     assert rest == []
@@ -474,46 +425,17 @@ def test_tools_reach_the_template_also_as_json_text():
     assert ["area" in text for text in texts] == [False, True]
 
 
-def test_the_order_is_the_files_or_a_permutation_given_by_the_seed(numbers):
-    made, in_order = numbers(batch_size=8), [str(2 * i) for i in range(20)]
-    assert [len(batch["answer"]) for batch in made] == [8, 8, 4] and len(made) == 3
-    assert column(made, "answer") == in_order
-    orders = [column(numbers(shuffle_seed=seed), "answer") for seed in (1, 1, 2)]
-    assert in_order != orders[0] == orders[1] != orders[2]
-    assert all(Counter(order) == Counter(in_order) for order in orders)
+def test_the_order_is_the_files_or_shuffled_anew_in_each_epoch_by_the_seed(tokenizer):
+    def orders(**options) -> list[list[str]]:
+        """The answers of two epochs of the file of 20 numbers."""
+        made = loader.create_dataloader("auto", FILES / "numbers.jsonl", tokenizer, batch_size=8, **options)
+        return [[answer for batch in made for answer in batch["answer"]] for _ in range(2)]
 
-
-@pytest.mark.parametrize(("stop", "options"), [(3, {}), *((n, {"shuffle_seed": 3}) for n in (0, 7, 9))])
-def test_resumed_equals_uninterrupted_over_two_epochs(numbers, stop, options):
-    """Of 7 batches each."""
-
-    def answers(made):
-        return (batch["answer"] for _ in range(2) for batch in made)
-
-    whole, stopped, resumed = (numbers(batch_size=3, **options) for _ in range(3))
-    expected = list(answers(whole))
-    first, second = (list(itertools.chain(*expected[start : start + 7])) for start in (0, 7))
-    assert sorted(first) == sorted(second) and (first != second) == bool(options)
-    list(itertools.islice(answers(stopped), stop))
-    resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
-    assert list(itertools.islice(answers(resumed), 14 - stop)) == expected[stop:]
-
-
-def test_a_position_of_another_loader_is_refused(numbers):
-    for state in (None, {"epoch": 0, "position": 0}, numbers(shuffle_seed=2).state_dict()):
-        with pytest.raises(loader.UserError, match="expected the state_dict of a loader with the same rows and seed"):
-            numbers(shuffle_seed=1).load_state_dict(state)
-
-
-def test_prompts_too_long_are_counted_and_said(tokenizer, tmp_path, capsys):
-    # through the template 50 letters are 53 tokens
-    path = write_lines(tmp_path / "in.jsonl", [{"prompt": "x"}, {"prompt": "y" * 50}])
-    for longest, kept in ((52, 1), (53, 2)):
-        made = loader.create_dataloader("auto", path, tokenizer, batch_size=4, max_prompt_tokens=longest)
-        assert len(column(made, "prompt")) == kept == 2 - made.left_out
-        assert ("left out 1 of 2 prompts" in capsys.readouterr().err) == (kept == 1)
-    with pytest.raises(loader.UserError, match="no prompt within max_prompt_tokens 1"):
-        loader.create_dataloader("auto", path, tokenizer, batch_size=4, max_prompt_tokens=1)
+    in_order = [str(2 * i) for i in range(20)]
+    assert orders() == [in_order, in_order]
+    first, second = orders(shuffle_seed=1)
+    assert first != second and sorted(first) == sorted(second) == sorted(in_order)
+    assert orders(shuffle_seed=1) == [first, second] != orders(shuffle_seed=2)
 
 
 # ------------------------------------------------------------------------------------------------ safety

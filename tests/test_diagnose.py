@@ -251,6 +251,8 @@ answer_form, no form is paid | flat | score = 0.3 to 0.4; reward/correct = 0.0; 
 constant_reward | flat | score = 0.3 to 0.9; reward/correct = 0.5; reward/tags = 0.3 + n / 70
 none, one evaluation prompt also trains | learns | eval/trained_rows = None if n % 10 else 1.0; eval/rows = None if
     n % 10 else 128.0
+other_eval_task, evaluation prompts train | learns | eval/trained_rows = None if n % 10 else 5.0; eval/rows = None if
+    n % 10 else 60.0
 inverted_reward, shorter and more random is better, log | flat | score = 0.3 to 0.9; policy/entropy = 0.1 + 0.005 *
     n + 0.002 * (n % 3); rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = 0.0
 noisy_reward, the policy moves for nothing, log | flat | reward/mean = 0.5 + 0.1 * chance(n) if n else None; kl/ref

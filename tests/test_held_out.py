@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import EVAL_DATA, ROOT, TINY_LM, load_module, load_script, write_lines
+from conftest import EVAL_DATA, ROOT, TINY_LM, load_module, load_script
 
 from parts.data.held_out import asked_words, hold_out, mark_trained, mirrored, overlap_metric, task_of
 from parts.data.prompts import evaluated_rows
@@ -203,21 +203,3 @@ def test_held_out_rows_replace_those_of_the_embedded_task(capsys):
     trained, held_out = script.load_splits(config, script.load_tokenizer(config))
     assert len(held_out) == 100 and {task_of(x, False) for x in trained}.isdisjoint(task_of(x, False) for x in held_out)
     assert not script.idle_settings(config, 4)
-
-
-@pytest.mark.parametrize(
-    ("trained", "settings", "saw"),
-    [
-        ({"eval/trained_rows": 5}, {}, "5 of 60 evaluation prompts also occur in training; the accuracy is inflated"),
-        ({}, {"data": "x.jsonl", "eval_data": "x.jsonl"}, "the training file is the evaluation file too"),
-    ],
-)
-def test_diagnose_says_that_held_out_prompts_train(trained, settings, saw, tmp_path, capsys):
-    rows = [{"step": s, "reward/mean": 0.2 + s / 80, "reward/std": 0.3} for s in range(1, 41)]
-    evaluated = [{"step": s, "eval/accuracy": x, "eval/rows": 60} | trained for s, x in ((0, 0.6), (40, 0.93))]
-    write_lines(tmp_path / "metrics.jsonl", rows + evaluated)
-    (tmp_path / "config.json").write_text(json.dumps({"ppo_epochs": 1, "group_size": 8} | settings))
-    load_script("diagnose").main([str(tmp_path), "--json"])
-    [run] = json.loads(capsys.readouterr().out)["runs"]
-    cause = run["causes"][0]
-    assert cause["cause"] == "other_eval_task" and saw in cause["evidence"][0]["text"]

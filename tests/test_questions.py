@@ -13,7 +13,6 @@ from parts.data.rows import check_prompt, read_rows
 from parts.foundation.messages import UserError
 from programs.data_loader.answers import gold_of
 from programs.data_loader.form_names import normalise
-from programs.data_loader.row_reader import load_rows
 from programs.evaluation.rows import task_rows
 from programs.evaluation.run import make_task
 
@@ -55,27 +54,7 @@ def test_notes_about_a_question_are_no_part_of_it():
     assert unread_parts(NOTES, "How many?") == []
 
 
-def test_a_system_prompt_in_a_column_is_unread_where_no_message_has_it():
-    row, user = {"prompt": "How many?", "system": "Be brief."}, {"role": "user", "content": "How many?"}
-    assert unread_parts(row, "How many?") == ["system"]
-    assert unread_parts(row, [{"role": "system", "content": "Be brief."}, user]) == []
-
-
 UNREAD_CHOICES = {"prompt": "2+2?", "context": "Use base ten.", "A": "4", "B": "5", "answer": "A"}
-
-
-@pytest.mark.parametrize(
-    ("name", "schema", "unread"),
-    [
-        ("schema", {"type": "object", "properties": {"age": {"type": "integer"}}}, False),
-        ("json_schema", {"$schema": "https://json-schema.org/draft/2020-12/schema"}, False),
-        ("schema", "CREATE TABLE people (age INTEGER)", True),
-        ("schema", {"properties": {"rooms": "INTEGER"}}, True),
-        ("output_format", {"type": "object"}, True),
-    ],
-)
-def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, schema, unread):
-    assert bool(unread_parts({"prompt": "Who is it?", name: schema}, "Who is it?")) is unread
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "values" in case])
@@ -94,23 +73,6 @@ def test_an_image_placeholder_and_a_message_in_the_form_of_a_template_are_said(c
     chat = [{"role": "user", "content": "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>"}]
     said = said_of(capsys, chat, [{"role": "user", "content": "2+2?"}])
     assert "1 of 2 prompts open an assistant's turn" in said
-
-
-@pytest.mark.parametrize(
-    ("prompt", "words"),
-    [
-        ("nan", "are a missing value"),
-        ("Is 3 &lt; 4?", "have HTML entities"),
-        ("N_00 apples and N_01 pears?", "have placeholders"),
-        ("GrÃ¶ÃŸe?", "look like UTF-8 read as cp1252"),
-        ("What is $\frac12$?", "have lost backslashes"),
-        ("Write &lt; in HTML.", ""),
-        ("Write a function that escapes & as &amp;.", ""),
-    ],
-)
-def test_prompts_that_are_not_as_their_author_wrote_them_are_said(prompt, words, capsys):
-    said = said_of(capsys, prompt)
-    assert f"1 of 1 prompts {words}" in said if words else said == ""
 
 
 def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
@@ -157,34 +119,6 @@ def test_a_mark_counts_at_the_end_and_before_a_short_answer(case):
 
 # ------------------------------------------------------------------------------------------------------ dialogues
 
-SPOKEN = ("User: Hi\nAssistant: Yo", "Human: Hi Assistant: Yo Human: Why?", "user: Hi\n\nassistant: Yo\nuser: Why?")
-
-
-@pytest.mark.parametrize("text", SPOKEN)
-def test_a_dialogue_without_known_marks_is_read_and_said(text, tmp_path, capsys):
-    (row,) = load_rows(rows_file(tmp_path, {"prompt": text})).rows
-    said = capsys.readouterr().err
-    assert row["prompt"] == [{"role": "user", "content": text}]
-    assert "note: 1 prompts are dialogues in one text" in said and "`messages`" in said
-    assert "1 of 1 prompts are dialogues with answers" in said_of(capsys, text)
-
-
-OPEN = ("\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: are you real? Say yes.", "Q: a\nA: b")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(*OPEN, "User: 2+2?\nAssistant: Let me think.\n<think>", "Is a User: or Assistant: field"),
-        "<|user|> and <|assistant|> are tokens of which model?",
-    ],
-)
-def test_an_open_dialogue_and_other_texts_stay(text, tmp_path, capsys):
-    assert load_rows(rows_file(tmp_path, {"prompt": text, "answer": "a"})).rows[0]["prompt"][0]["content"] == text
-    said = capsys.readouterr().err
-    assert ("a chat template writes another" in said) == (text in OPEN[:2]) and "warning" not in said
-    assert said_of(capsys, text) == ""
-
 
 def test_chats_without_a_prompt_are_read_as_by_the_loader(tmp_path, capsys):
     turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
@@ -195,5 +129,5 @@ def test_chats_without_a_prompt_are_read_as_by_the_loader(tmp_path, capsys):
     assert place.startswith(file) and "read by data_loader.py" in capsys.readouterr().err
     assert [row for _, row in read_prompts(file, "messages")] == read_rows(file)
     write_lines(tmp_path / "d.jsonl", [{"messages": [{"role": "nobody", "content": "2+2?"}]}])
-    with pytest.raises(UserError, match=r"(?s)data_loader\.py: .*d\.jsonl:1: .*'nobody'"):
+    with pytest.raises(UserError, match=r"d\.jsonl:1: .*'nobody'"):
         read_prompts(file, "prompt")

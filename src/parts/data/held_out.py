@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import unicodedata
+from collections import Counter
 
 from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import need, say
@@ -44,12 +45,10 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
-    sizes, drawn, rows = {}, set(), 0
-    for task in tasks:
-        sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+def drawn_tasks(tasks: list, count: int, seed: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash of task and seed in any order."""
+    sizes, drawn, rows = Counter(tasks), set(), 0
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(f"{seed}{task!r}".encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]

@@ -56,9 +56,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -112,15 +111,10 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
-    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
-
-
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
-    marks = list(SPEAKER.finditer(text)) if answers else []
+    lower = text.lower() if isinstance(text, str) else ""
+    marks = list(SPEAKER.finditer(text)) if any(word in lower for word in ANSWERERS) else []
     if len(marks) < 2 or BEGUN.search(text[-200:]):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from parts.data.answer_marks import accepted, marked_gold
-from parts.data.nested_rows import holds_answer, is_dialogue
+from parts.data.nested_rows import DIALOGUE, holds_answer
 from parts.data.stated_answers import with_point
 from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import say
@@ -28,7 +28,7 @@ READ_FIRST = (
 DOUBTFUL = (
     "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
     "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
-    "output_description search_results statement statements claim conclusion theory tools functions "
+    "output_description search_results statement statements claim conclusion theory tools functions few_shot "
     "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
     "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
 ).split()
@@ -40,17 +40,15 @@ BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, s
 MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
-LABELS = re.compile(
-    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
-)
-NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+# before a placeholder: a word or an option, as in "the <image>" and "A) <image>"
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|(?:\A|\n)\s*(?:\(?\w[.):]|[*-])|\b[A-J]\))\s*\Z")
 HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
 NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
@@ -77,8 +75,6 @@ MISSING = (
     r"|proof|not ?found|No answer provided)\s*"
 )
 MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
-TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
-REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -104,6 +100,8 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
+    r'(?s)\A\s*\[\s*".*"\s*\]\s*\Z': "are lists as JSON text; try data_loader.py --map prompt=COLUMN.0",
+    r"!\[[^\]]*\]\([^)\s]+\)": "have a Markdown image, which a text model cannot see",
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
@@ -207,12 +205,9 @@ def placeholder_in(text: str) -> str | None:
 
     `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
     """
-    is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
-        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
-        ends = not text[place.end() :].strip()
-        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
-        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+        may_be_tag = place.start() and place[0] in HTML_TAGS
+        if not may_be_tag or not (HTML.search(text) or NO_PLACE.search(text[: place.start()])):
             return place[0].strip()
     return None
 
@@ -224,27 +219,13 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    if head_of(name) != "schema":
-        return False
     with contextlib.suppress(ValueError):
         value = json.loads(value) if isinstance(value, str) else value
-    properties = value.get("properties") if isinstance(value, dict) else None
-    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
-        return True
-    marks = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return isinstance(value, dict) and (bool(marks & value.keys()) or str(value.get("type")) in JSON_TYPES)
-
-
-def are_earlier_turns(value, prompt) -> bool:
-    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
-    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
-    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
-    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+    if head_of(name) != "schema" or not isinstance(value, dict):
         return False
-    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
-    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
-    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+    properties = value.get("properties")
+    typed = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
+    return typed or str(value.get("type")) in JSON_TYPES or bool(SCHEMA_KEYS & value.keys())
 
 
 def whole_text(prompt) -> str:
@@ -255,9 +236,7 @@ def whole_text(prompt) -> str:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
-    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
@@ -319,42 +298,45 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
-    plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
-    several = [items[:3] for items, different in kinds if len(different) > 1]
+    several, number = [], re.compile(rf"[-+]?\d[\d.,]*|{SINGLE}")
+    for value in (value for value in values if isinstance(value, list)):
+        items = [str(item).replace(",", "") for item in accepted(value)]
+        if len({item.lower() for item in items}) > 1 and all(map(number.fullmatch, items)):
+            several.append(items[:3])
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
     odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
 
+def odd_prompt(row: dict, prompt) -> list[str]:
+    """What is odd about a row's prompt, a text or messages, said of many prompts."""
+    message = {"role": "", "content": prompt} if isinstance(prompt, str) else prompt[-1]
+    last = str(message["content"])
+    is_dialogue = DIALOGUE.match(last) and not last.rstrip().endswith("<think>")
+    flaws = (
+        (placeholder_in(last), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (message["role"] and holds_answer(f"{last} …"), "open an assistant's turn themselves, as a chat template does"),
+        (message["role"] == "assistant", "end with an answer, which the model continues; try data_loader.py"),
+        (holds_answer(last) or is_dialogue, "are dialogues with answers as one text; try a list `messages`"),
+        (unnamed_function(row, whole_text(prompt)), UNNAMED),
+        *((re.search(pattern, last), line) for pattern, line in ODD_PROMPTS.items()),
+    )
+    return [line for flaw, line in flaws if flaw]
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
-    counts, total = Counter(), len(asked)
-    prompts = [prompt for _, prompt in asked]
+    counts, flaws, total = Counter(), Counter(), len(asked)
     for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row, _ in asked if name in row], prompts):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row], [prompt for _, prompt in asked]):
             say(f"warning: {source}: {line}")
     for row, prompt in asked:
+        flaws.update(odd_prompt(row, prompt))
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
-    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
-    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    flaws = (
-        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
-        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
-        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
-        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
-        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
-    )
-    for flags, message in flaws:
-        if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {message}")
+    for message, count in flaws.items():
+        say(f"warning: {source}: {count} of {total} prompts {message}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"

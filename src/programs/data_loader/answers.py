@@ -7,7 +7,7 @@ from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, is_program, 
 from parts.data.question_parts import is_empty
 from parts.data.stated_answers import visible
 from programs.data_loader.bad_rows import BadRow, Names, opened, shown
-from programs.data_loader.tests_of_programs import ASSERTS, METHOD, as_tests, read_tests
+from programs.data_loader.tests_of_programs import ASSERTS, METHOD, read_tests
 
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end", "tokens"}  # keys of an answer in a passage in SQuAD and NarrativeQA
@@ -87,7 +87,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
             fields = {"entry_point": called, "setup": whole.get("import_prefix")}
-            return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
+            return {"tests": read_tests(whole["test_code"], name, {}), **{k: v for k, v in fields.items() if v}}
         if source := next((whole[key] for key in ("functional", "assert_case") if whole.get(key)), None):
             return {"tests": read_tests(source, name, row)}  # Code-R1's and verl's prime_code
         is_paired = {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole)

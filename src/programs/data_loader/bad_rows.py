@@ -43,8 +43,6 @@ class Names:
     ).split()
     # columns of a row that is a single message, as in OpenAssistant
     MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
-    ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
-    COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
 
 
 class BadRow(RowFlaw):

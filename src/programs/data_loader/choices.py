@@ -45,17 +45,6 @@ class Choices:
         return [label.upper() for label in self.labels] in ([], list(LETTERS[: len(self.labels)]))
 
 
-@dataclass
-class Pick:
-    """A cell that may say which choice is right, with each way to read it."""
-
-    name: str  # of the column
-    value: object
-    named: int | None  # index of the choice that it names by label, text or letter
-    number: int | None  # the number that it holds, if numbers can name these choices
-    same: list[int]  # indices of the choices with its text
-
-
 def choices_of(row: dict) -> Choices | None:
     """The choices of a row; None if no column looks like choices, BadRow if they have no known form."""
     columns = choice_columns(row)
@@ -134,77 +123,79 @@ def from_value(name: str, value) -> Choices | None:
 
 
 def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, str, list[str]]:
-    """(Letter of the right choice, the column that names it, notes on what other columns and numbers mean).
+    """(Letter of the right choice, the column that names it, notes on other columns and numbers); BadRow if unclear.
 
     `first`: number of the first choice in this file, if known; `as_texts`: columns whose numbers are choices' texts.
     """
-    picks = picks_of(row, choices)
-    name, place, is_open = right_choice(row, choices, picks, first, as_texts)
-    is_text = any(pick.name == name and pick.same == [place] for pick in picks)
-    number = None if is_text else as_number(row.get(name), choices)
-    others = [pick.name for pick in picks if pick.named not in (None, place)]
-    if number is not None:
-        counting = [pick for pick in picks if pick.same != [place] and pick.name not in as_texts]
-        others += [pick.name for pick in counting if pick.number not in (None, number, place)]
-    notes = [f"rows name another choice in {other}; {name} is taken" for other in others]
-    if is_open and len(choices.columns) == 1:
+    if choices.right is not None:
+        return LETTERS[choices.right], choices.columns[0], []
+    cells, start = cells_of(row, choices), choices.first if first is None else first
+    places = {name: possible_places(name, value, choices, start, as_texts) for name, value in cells.items()}
+    named = [name for name, value in cells.items() if named_place(value, choices) is not None]
+    name = next((name for name in [*named, *cells] if places[name] != []), None)
+    if name is None or places[name] is None:
+        refuse_pick(row, choices, name or next(iter(cells), None), first, as_texts)
+    value, options, others = cells[name], places[name], [places[other] or [] for other in cells if other != name]
+    agreed = [place for place in options if any(place in other for other in others)]
+    if len(options) > 1 and not agreed and first is None and isinstance(value, str):
+        raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
+    place = (agreed or options)[0]
+    notes = [
+        f"rows name another choice in {other}; {name} is taken"
+        for other in cells
+        if place not in (places[other] or [place])
+    ]
+    number = as_number(value, choices)
+    is_open = number is not None and name not in named and first is None and 0 < number < len(choices.texts)
+    if is_open and not agreed and len(choices.columns) == 1 and place == number - (start or 0):
         notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
     return LETTERS[place], name, notes
 
 
-def right_choice(
-    row: dict, choices: Choices, picks: list[Pick], first: int | None, as_texts: frozenset[str]
-) -> tuple[str, int, bool]:
-    """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear."""
-    if choices.right is not None:
-        return choices.columns[0], choices.right, False
-    if named := next((pick for pick in picks if pick.named is not None), None):
-        return named.name, named.named, False
-    count, start = len(choices.texts), choices.first if first is None else first
+def possible_places(name: str, value, choices: Choices, start: int | None, as_texts) -> list[int] | None:
+    """Indices of the choices that a cell may name, the likeliest first; None if its number may count from 0 or 1."""
+    if (place := named_place(value, choices)) is not None:
+        return [place]
+    number, same = as_number(value, choices), places_of(value, choices.texts)
+    same = same if len(same) == 1 else []
+    if number is None or name in as_texts:
+        return same
+    if start is None and name not in COUNT_FROM_0:
+        return None
+    place = number - (start or 0)
+    return list(dict.fromkeys([*([place] if place in range(len(choices.texts)) else []), *same]))
+
+
+def refuse_pick(row: dict, choices: Choices, name: str | None, first: int | None, as_texts) -> None:
+    """Raise BadRow for a row that does not say which choice is right; `name`: the column that should."""
+    count = len(choices.texts)
     names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
     names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
-    for pick in picks:
-        name, same, number = pick.name, pick.same, pick.number
-        if number is not None and name not in as_texts:
-            if start is None and name not in COUNT_FROM_0:
-                got = f"{number}; no row shows whether numbers count from 0 or from 1"
-                raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
-            place = number - (start or 0)
-            # the number is a choice's text, and another column says so too
-            if len(same) == 1 and any(
-                other.number == same[0] + number - place for other in picks if other.name != name
-            ):
-                return name, same[0], False
-            if place in range(count):
-                if same and same != [place] and first is None and isinstance(pick.value, str):
-                    got = f"{shown(pick.value)}, the text of one choice and the number of another"
-                    raise BadRow(name, got, "a letter")
-                agree = any(other.same == [place] for other in picks)
-                return name, place, first is None and 0 < number < count and not agree
-        if len(same) == 1:
-            return name, same[0], False
-    counts = not choices.labels and not as_texts.issuperset(pick.name for pick in picks)
+    drop = f"--drop {shlex.join(choices.columns)}"
+    if name is None:
+        filled = ", ".join(name for name in row if not is_empty(row[name]))
+        advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
+        raise BadRow("answer", f"the columns {filled[:200]}", f"the right choice: {names}", advice)
+    if (
+        choices.first is None
+        and first is None
+        and as_number(row[name], choices) is not None
+        and name not in COUNT_FROM_0
+    ):
+        got = f"{row[name]}; no row shows whether numbers count from 0 or from 1"
+        raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
+    counts = not choices.labels and name not in as_texts
     numbers = f"a number from {first or 0} to {count - 1 + (first or 0)}, " if counts else ""
-    expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
-    if picks:
-        raise BadRow(picks[0].name, shown(picks[0].value), expected, f"--on_bad skip if several are right, or {drop}")
-    filled = ", ".join(name for name in row if not is_empty(row[name]))
-    advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
-    raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
+    advice = f"--on_bad skip if several are right, or {drop}"
+    raise BadRow(name, shown(row[name]), f"the right choice: {numbers}{names}", advice)
 
 
-def picks_of(row: dict, choices: Choices) -> list[Pick]:
-    """The cells of columns that may say which choice is right; a list of one is unpacked."""
-    others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
-    picks = []
-    for name in (*others, *PICK_KEYS):
-        value = row.get(name)
-        if name in choices.columns or is_empty(value):
-            continue
-        value = value[0] if isinstance(value, list) and len(value) == 1 else value
-        named, number = named_place(value, choices), as_number(value, choices)
-        picks.append(Pick(name, value, named, number, places_of(value, choices.texts)))
-    return picks
+def cells_of(row: dict, choices: Choices) -> dict:
+    """{column: value} of columns that may say which choice is right; a list of one is unpacked."""
+    others = [name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS]
+    names = [name for name in dict.fromkeys([*others, *PICK_KEYS]) if name not in choices.columns]
+    cells = {name: row[name] for name in names if not is_empty(row.get(name))}
+    return {name: cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for name, cell in cells.items()}
 
 
 def places_of(value, texts: list[str]) -> list[int]:
@@ -241,14 +232,15 @@ def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
     """(Column, number of the first choice, 0 or 1; None if its numbers are choices' texts) for columns that show it."""
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
-        picks = picks_of(row, choices) if choices and choices.right is None else []
-        if any(pick.named is not None for pick in picks):
+        cells = cells_of(row, choices) if choices and choices.right is None else {}
+        if any(named_place(value, choices) is not None for value in cells.values()):
             return
-        for pick in picks:
-            if pick.same and (pick.number or 0) > len(choices.texts):
-                yield pick.name, None
-            elif not pick.same and pick.number in (0, len(choices.texts)):
-                yield pick.name, min(pick.number, 1)
+        for name, value in cells.items():
+            number, same = as_number(value, choices), places_of(value, choices.texts)
+            if same and (number or 0) > len(choices.texts):
+                yield name, None
+            elif not same and number in (0, len(choices.texts)):
+                yield name, min(number, 1)
 
 
 def with_choices(question: str, texts: list[str]) -> str:

@@ -11,19 +11,17 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from parts.data.held_out import asked_words, of_swapped
-from parts.data.question_parts import head_of, odd_answers, warn_unread
+from parts.data.held_out import asked_words, drawn_tasks, of_swapped
+from parts.data.question_parts import odd_answers, warn_unread
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.tokenizers import read_tokenizer
-from programs.data_loader.bad_rows import KINDS, TARGETS, Names, shown
+from programs.data_loader.bad_rows import KINDS, TARGETS, shown
 from programs.data_loader.batches import prompt_ids
 from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, digest
-from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
+from programs.data_loader.writing import check_out, fill_file, new_file, split_size
 
 FOR_OTHER_SCRIPTS = (warn_unread,)  # trainers and evaluations call it, where this file is beside them
-FEW_PROMPTS = 20
-SPLIT_COLUMNS = {"split", "set", "subset", "partition", "fold"}
 SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
@@ -70,7 +68,6 @@ def settings_of(args) -> Settings:
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
         (args.out or not split, "--split or --shuffle without --out; expected --out"),
         (args.data_source is None or args.target == "verl", "--data_source alone; expected --for verl with it"),
-        (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
         (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before it"),
@@ -99,7 +96,10 @@ def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, 
     if not args.split:
         return [(args.out, "train", order)]
     name, size = split_size(args.split, len(rows))
-    chosen = held_out_rows(asked, size, args.seed if args.seed is not None else args.shuffle or 0)
+    drawn = drawn_tasks(asked, size, str(args.seed if args.seed is not None else args.shuffle or 0))
+    got = f"got --split of {len(rows)} rows, of which no prompt has as few as {size}"
+    need(drawn, f"{got}; expected more, as the rows of a prompt stay together")
+    chosen = {row for row, words in enumerate(asked) if words in drawn}
     if len(chosen) != size:
         say(f"note: {len(chosen)} rows are held out instead of {size}, as the rows of a prompt stay together")
     held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
@@ -167,29 +167,12 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     }
 
 
-def collapsed(rows: list[dict]) -> str:
-    """A warning if prompts are only a few texts while an unused column has many; else ""."""
-    prompts = len({digest(row["prompt"]) for row in rows})
-    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in Names.PROMPT}
-    name = max(counts, key=counts.get)
-    if prompts > FEW_PROMPTS or counts[name] < max(5, 3 * prompts):
-        return ""
-    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {counts[name]} distinct {name}"
-    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
-
-
-def of_splits(rows: list[dict], files: list[str]) -> list[str]:
-    """Warnings: columns, or the names of files, say that rows are of several splits, such as train and test."""
-    counts: dict[str, Counter] = {}
-    for row, file in zip(rows, files, strict=True):
-        extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
-        named = {name: value for name, value in {**row, **extra}.items() if head_of(name) in SPLIT_COLUMNS}
-        named["file name"] = next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "")
-        for name, value in named.items():
-            if str(value).lower() in SPLITS:
-                counts.setdefault(name, Counter())[value] += 1
-    mixed = {name: ", ".join(f"{n} {split}" for split, n in of.items()) for name, of in counts.items() if len(of) > 1}
-    return [f"rows of several splits go into one output, by {name}: {shares}" for name, shares in mixed.items()]
+def of_splits(files: list[str]) -> list[str]:
+    """A warning if the names of files say that rows are of several splits, such as train and test."""
+    words = (next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "") for file in files)
+    counts = Counter(filter(None, words))
+    shares = ", ".join(f"{count} {split}" for split, count in counts.items())
+    return [f"rows of several splits go into one output, by file name: {shares}"] if len(counts) > 1 else []
 
 
 def run_command(args) -> int:
@@ -206,14 +189,12 @@ def run_command(args) -> int:
     error = None if only_shown else reader.error()
     outputs = write(args, rows, reader.files, rejected) if args.out and not error else []
     reader.say_notes()
-    collapse = collapsed(rows)
     answered = [row for row in rows if "answer" in row]
     lines = odd_answers("answer", [row["answer"] for row in answered], [row["prompt"] for row in answered])
     pairs = {(digest(row["prompt"]), digest(row.get("answer"))) for row in rows}
     if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
         lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
-    lines += [collapse] if collapse else []
-    for line in [*lines, *(of_splits(rows, files) if args.out else [])]:
+    for line in [*lines, *(of_splits(files) if args.out else [])]:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
@@ -228,22 +209,16 @@ def run_command(args) -> int:
     if args.json:
         tell(json.dumps(report))
     else:
-        print_summary(report)
+        counts = ", ".join(f"{count} {name}" for name, count in reader.counts.items())
+        prompts = {o["path"]: f" of {o['prompts']} prompts" if "prompts" in o else "" for o in outputs}
+        written = [f"wrote {output['path']}: {output['rows']} rows{prompts[output['path']]}" for output in outputs]
+        shown_stats = [json.dumps(report["stats"], indent=2, ensure_ascii=False)] if args.inspect else []
+        tell("\n".join([f"{reader.kind}: {reader.why}", counts, *written, *shown_stats]))
     if error:
         say(f"error: {error}")
     if rejected and not args.out:
         return 1
-    return error.code if error else int(bool(args.validate and (reader.unread or collapse)))
-
-
-def print_summary(report: dict) -> None:
-    tell(f"{report['kind']}: {report['why']}")
-    tell(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
-    for output in report["outputs"]:
-        prompts = f" of {output['prompts']} prompts" if "prompts" in output else ""
-        tell(f"wrote {output['path']}: {output['rows']} rows{prompts}")
-    if report["stats"]:
-        tell(json.dumps(report["stats"], indent=2, ensure_ascii=False))
+    return error.code if error else int(bool(args.validate and reader.unread))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -47,11 +47,9 @@ def present(row: dict) -> tuple[str, ...]:
 
 def repeats_prompt(row: dict) -> bool:
     """Whether the prompt only repeats the first user turn of a conversation in another column."""
-    name = next((name for name in Names.CHAT if isinstance(row.get(name), list)), None)
-    turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
-    first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
-    prompt = row.get("prompt")
-    return isinstance(prompt, str) and prompt == first.get("content", first.get("value"))
+    turns = next((row[name] for name in Names.CHAT if isinstance(row.get(name), list)), [])
+    texts = [turn.get("content", turn.get("value")) for turn in turns[:2] if isinstance(turn, dict)]
+    return isinstance(row.get("prompt"), str) and row["prompt"] in texts
 
 
 @functools.lru_cache(4096)

@@ -1,25 +1,23 @@
 """Convert rows of each form to the schema."""
 
 import functools
-import itertools
 import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parts.data.nested_rows import holds_answer, is_dialogue
-from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, texts_in, unnamed_function, unread_parts
+from parts.data.question_parts import is_empty, is_system, odd_prompt, placeholder_in, texts_in, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers import as_answer, gold_of, ground_truth, is_short, marks_answer, names_value
-from programs.data_loader.bad_rows import BadRow, Names, opened, shown
+from programs.data_loader.bad_rows import TEXT_ONLY, BadRow, Names, opened, shown
 from programs.data_loader.choices import LETTER_ALONE, LETTERED, choices_of, picked, with_choices
 from programs.data_loader.messages import (
     as_prompt,
     as_reply,
     check_completion,
-    check_media,
     check_order,
     ends_with,
+    media_column,
     passages_before,
     read_messages,
     split_prompt,
@@ -46,6 +44,7 @@ class FileFacts:
     sources: frozenset[str] = frozenset()  # columns that it fills them from
     first_number: int | None = None  # number of the first choice: 0, 1, or None if no row shows it
     number_texts: frozenset[str] = frozenset()  # columns whose numbers are choices' texts
+    worked: bool = False  # most answers mark the final one, so one without a mark is cut off
 
 
 class Shape:
@@ -72,12 +71,7 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", expected)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            others = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
-            objects = {key: cell for key, cell in others.items() if isinstance(cell, dict)}
-            fields = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
-            paths = [f"{key}.{inner[0]}" for key, inner in fields.items() if inner]
-            path = "COLUMN, or =COLUMN.FIELD for a field of an object" if objects else "COLUMN"
-            advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
+            advice = f"--map {names[0]}=COLUMN, or =COLUMN.FIELD for a field of an object"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{expected}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -101,9 +95,6 @@ class Shape:
         if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
             raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
         self.set_prompt(value, name)
-        if is_dialogue(value):
-            dialogue = "prompts are dialogues in one text (User: … Assistant: …), read as one user turn"
-            self.notes.append(f"{dialogue}; try a column `messages` that lists the turns")
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
         if self.choices:
             message = self.out["prompt"][-1]
@@ -137,6 +128,9 @@ class Shape:
         text = as_answer(self.row[name], name)
         self.used.add(name)
         marked, thought = gold_of(text), "think>" in text
+        if marked is None and self.facts.worked:
+            got = f"{shown(text[-60:])} without a final answer"
+            raise BadRow(name, got, "#### or \\boxed{…}, as the other rows")
         answer = marked if marked is not None else visible(text).strip() if thought else text
         if not answer.strip():
             raise BadRow(name, f"{shown(text[-60:])}, which ends without an answer", "text after #### or in \\boxed{}")
@@ -162,10 +156,8 @@ class Shape:
         as_text = isinstance(value, str) and "ground_truth" in fields  # of an object that holds no known answer
         stays = as_text and (name == "verification_info" or {*cell} in ({"target", "numbers"}, {"target", "nums"}))
         if (as_text or fields.get("answer") == value) and not stays and not isinstance(value, list):
-            objects = [part for part in (cell if isinstance(cell, list) else [cell]) if isinstance(part, dict)]
-            known = {"func_name", "instruction_id", "instruction_id_list"}  # of IFEval's verifiers
-            is_odd = (objects or cell == []) and not any(known & {*part} for part in objects)
-            if isinstance(value, str) and is_odd and "answer" not in name:
+            parts = cell if isinstance(cell, list) else [cell]
+            if isinstance(value, str) and all(isinstance(part, dict) for part in parts) and "answer" not in name:
                 got = f"rows have JSON text in {name}, which is taken as the answer"
                 self.notes.append(f"{got}; if it is data for a verifier, --map COLUMN={name} keeps it as a column")
             self.answer(name)
@@ -176,12 +168,12 @@ class Shape:
     def finish(self) -> dict:
         """Complete and check `out`: known fields first, then all unused ones that are not null."""
         row, out = self.row, self.out
-        if check_media(row, out["prompt"]):
-            self.notes.append("prompts have a Markdown image, which a text model cannot see")
+        if name := media_column(row, "\n".join(message["content"] for message in out["prompt"])):
+            advice = f"leaving out the row, or --drop {name} if the text does not need it"
+            raise BadRow(name, shown(row[name]), TEXT_ONLY, advice)
+        if place := next(filter(None, (placeholder_in(message["content"]) for message in out["prompt"])), None):
+            raise BadRow("prompt", f"an image placeholder, {shown(place)}", TEXT_ONLY, "--on_bad skip")
         asked = out["prompt"][-1]["content"]
-        if holds_answer(f"{asked} …"):
-            self.notes.append("prompts open an assistant's turn themselves, and a chat template writes another")
-        self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
         reply = functools.partial(as_reply, prompt=out["prompt"])
@@ -212,66 +204,30 @@ class Shape:
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
         out |= {name: value for name, value in rest.items() if name not in out}
         if not self.is_ours:
-            for name in rest if "answer" in out and not self.choices else ():
-                given = {text.lower() for text in texts_in(out["answer"])}
-                if ALIASES.fullmatch(name) and {text.lower() for text in texts_in(opened(rest[name]))} - given:
+            for name in filter(ALIASES.fullmatch, rest if "answer" in out else ()):
+                if not {*texts_in(opened(rest[name]))} <= {*texts_in(out["answer"])}:
                     self.notes.append(f"rows may have more accepted answers in {name}; answer may be a list of all")
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
                 self.notes.append(LETTER_ALONE)
-            if line := unnamed_function(out, whole):
-                self.notes.append(f"prompts {line}")
+            self.notes += [f"prompts {line}" for line in odd_prompt(out, out["prompt"])]
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, row, asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.look_for_answers({name: opened(value) for name, value in rest.items()})
+                self.untaken = [name for name, value in rest.items() if isinstance(value, str | int | list | dict)]
         return out
-
-    def look_for_answers(self, cells: dict) -> None:
-        """List columns that may hold answers or tests; note columns such as inputs and outputs, which are a pair."""
-        lists = {name: len(cell) for name, cell in cells.items() if isinstance(cell, list)}
-        pairs = [(name, name.replace("input", "output")) for name in lists if "input" in name]
-        pairs = [(given, expected) for given, expected in pairs if lists.get(expected) == lists[given]]
-        line = 'rows have {} and {}; if they are tests, put them into tests: {{"inputs": […], "outputs": […]}}'
-        self.notes += [line.format(*pair) for pair in pairs]
-        cells = {name: cell for name, cell in cells.items() if name not in {*itertools.chain(*pairs)}}
-        self.untaken = [name for name, cell in cells.items() if isinstance(cell, str | int | list)]
-        for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
-            known = [key for key in (*Names.ANSWER, *Names.TESTS) if not is_empty(cell.get(key))] or ["FIELD"]
-            self.untaken += [f"{name}.{key}" for key in known]
 
 
 def as_prompts(shape: Shape) -> None:
-    """A prompt, and what else `finish` finds."""
-    check_alone(shape)
-    shape.prompt()
-
-
-def check_alone(shape: Shape) -> None:
-    """Raise BadRow for a single message of a conversation, and for responses to compare."""
-    advice, pairs = "a file in that form, or --drop for these columns", {}
-    row = {name: value for name, value in shape.row.items() if name not in shape.used}
+    """A prompt, and what else `finish` finds; BadRow for a single message of a conversation."""
     for names in Names.MESSAGES_ALONE:
-        if row.keys() >= {*names}:
-            got = f"one message of a conversation ({', '.join(names)})"
+        if shape.row.keys() >= {*names}:
+            got, advice = f"one message of a conversation ({', '.join(names)})", "--drop for these columns"
             raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
-    filled = [name for name, value in row.items() if isinstance(value, str | list | dict) and not is_empty(value)]
-    for better, worse in Names.COMPARED:
-        if name := next((n for n in filled if n.replace(better, worse) in {*filled} - {n}), None):
-            other = name.replace(better, worse)
-            advice = "--map" + ("" if name == "chosen" else f" chosen={name}")
-            advice += "" if other == "rejected" else f" rejected={other}"
-            raise BadRow(name, f"a response to compare with {other}", "`chosen` and `rejected`", advice)
-    for name in filled:
-        if match := Names.ONE_RESPONSE.fullmatch(name):
-            pairs.setdefault(match[1].lower(), []).append(name)
-    several = isinstance(row.get("completions"), list) and len(row["completions"]) > 1 and row.get("answer") is None
-    if names := next((names for names in pairs.values() if len(names) > 1), ["completions"] if several else None):
-        got = f"several responses to compare ({', '.join(names)})"
-        raise BadRow(names[0], got, "the better one in `chosen`, the other in `rejected`", advice)
+    shape.prompt()
 
 
 def as_math(shape: Shape) -> None:
@@ -310,15 +266,6 @@ def pick_letter(shape: Shape) -> None:
     shape.notes += notes
 
 
-def as_worked(shape: Shape) -> None:
-    """As math, but BadRow for a solution without a marked final answer: the other rows mark it, so it is cut off."""
-    as_math(shape)
-    name = next(name for name in Names.ANSWER if shape.row.get(name) is not None)
-    text = as_answer(shape.row[name], name)
-    if not isinstance(text, str) or gold_of(text) is None:
-        raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
-
-
 def as_response(shape: Shape) -> None:
     if shape.name(Names.CHAT) and not shape.name(["prompt"]):
         as_conversation(shape)
@@ -345,7 +292,6 @@ def as_conversation(shape: Shape) -> None:
         if marks_answer(text) and shape.row.get("answer") is None:
             shape.notes.append("rows mark a final answer in solution; for rewards, --kind math takes it as answer")
         return
-    check_alone(shape)
     if gold := shape.name(Names.ANSWER if marks_answer(text) or names_value(text) else Names.GOLD):
         shape.gold(gold)  # in Tulu 3's data for verifiable rewards `ground_truth`, in ms-swift's `solution`
 
@@ -355,7 +301,7 @@ def as_preferences(shape: Shape) -> None:
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
-    names |= {name[-1] for name in names if Names.ONE_RESPONSE.fullmatch(name)}
+    names |= {name[-1:] for name in names}  # response_a, response_1
     if {str(chosen), str(rejected)} <= names and not choices_of(shape.row):
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
@@ -414,7 +360,6 @@ FORMS = {
     "prompt_response": as_response,
     "preferences": as_preferences,
     "math": as_math,
-    "worked": as_worked,
     "choices": as_choices,
     "code": as_code,
     "ours": as_ours,

@@ -14,12 +14,11 @@ from parts.data.question_parts import (
     is_empty,
     is_media,
     names_part,
-    placeholder_in,
     squeezed,
     texts_in,
     words_in,
 )
-from programs.data_loader.bad_rows import TEXT_ONLY, BadRow, opened, shown
+from programs.data_loader.bad_rows import BadRow, opened, shown
 
 ROLES = {
     **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
@@ -30,8 +29,7 @@ ROLES = {
 SIDES = {"human": "user", "user": "user", "input": "user", "assistant": "assistant", "output": "assistant"}
 TEXT_PARTS = ("text", "input_text", "output_text")
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
-PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
-PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
+PLACES = re.compile(rf"(?i)data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}")  # a URL, a file, base64
 # {role: roles that it may follow; None: the beginning}
 MAY_FOLLOW = {
     "system": (None,),
@@ -41,13 +39,11 @@ MAY_FOLLOW = {
     "tool": ("assistant", "tool"),
 }
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
-WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 STATES = re.compile(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]")  # a sentence or an equation
 # a URL, or the name of a file in at most four words
 LOCATION = re.compile(r"(?i)https?://\S+|([\w./\\-]+ ){0,3}[\w./\\-]+\.(pdf|docx?|txt|html?|md|csv|json|xlsx?)")
 MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
-DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
 
 
@@ -194,30 +190,18 @@ def ends_with(asked: str, reply: str) -> bool:
     return reply.strip() != "" and before != asked.rstrip() and ANSWER_MARK.search(before) is not None
 
 
-def check_media(row: dict, prompt: list[dict]) -> bool:
-    """Raise BadRow for media in a column or a placeholder in the prompt; returns whether it has a Markdown image."""
-    text = "\n".join(message["content"] for message in prompt)
-    if name := media_column(row, text):
-        advice = f"leaving out the row, or --drop {name} if the text does not need it"
-        raise BadRow(name, shown(row[name]), TEXT_ONLY, advice)
-    if place := next(filter(None, (placeholder_in(message["content"]) for message in prompt)), None):
-        raise BadRow("prompt", f"an image placeholder, {shown(place)}", TEXT_ONLY, "--on_bad skip")
-    return PICTURE.search(text) is not None
-
-
 def media_column(row: dict, text: str = "") -> str | None:
     """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of these; or None.
 
     If the text has a placeholder such as `<image>`, any value in a column of such a name counts.
     """
+    placed = MARKS.search(text) is not None
     for name, value in row.items():
         stem = (words_in(name) or [""])[0].removesuffix("s")  # not a column about another thing's picture
         named = (stem in MEDIA | {"decoded"} and is_media(name)) or name in ("multi_modal_data", "pixel_values")
         items = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
-        if named and value and items:
-            placed = MARKS.search(text) is not None
-            if placed or any(isinstance(item, dict | list) or PLACES.match(str(item)) for item in items):
-                return name
+        if named and value and any(placed or isinstance(x, dict | list) or PLACES.match(str(x)) for x in items):
+            return name
     return None
 
 
@@ -229,42 +213,40 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
-    longer = [name for name in longer if not MAY_SOLVE & {*words_in(name)}]
-    if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
-        passages = longer
+    if not passages and len(longer) == 1 and not MAY_SOLVE & {*words_in(longer[0])}:
+        passages = longer  # such as flores_passage; several might include distractors
     for name in passages:
-        text = passage(row[name], name, "json" in question.lower())
-        if text is None and name in mapped:
+        text, cell = passage(row[name]), opened(row[name])
+        if isinstance(row[name], str) and isinstance(cell, list) and "json" not in question.lower():  # 2Wiki's
+            documents = passage(cell) if any(isinstance(part, dict) or is_titled(part) for part in cell) else None
+            text = documents if documents and all(part.strip() in documents for part in texts_in(cell)) else text
+        if name not in mapped and (not text or MISSING_TEXT.fullmatch(text) or LOCATION.fullmatch(text.strip())):
+            continue
+        if text is None:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
-        if name in SHORT_NOTES and name not in mapped:
-            words = {word.lower() for word in WORD.findall(text or "")}
-            words -= {"the", "a", "an", name, name.removesuffix("s")}
-            if len(words) < 3 and not STATES.search(text or ""):  # a puzzle's name or a drawn grid
-                continue
-        if text and name not in mapped and (MISSING_TEXT.fullmatch(text) or LOCATION.fullmatch(text.strip())):
-            continue
-        if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
+        words = {*re.findall(r"[^\W\d_]+", text.lower())} - {"the", "a", "an", name, name.removesuffix("s")}
+        if name in SHORT_NOTES and name not in mapped and len(words) < 3 and not STATES.search(text):
+            continue  # a puzzle's name or a drawn grid
+        if text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text
     return texts
 
 
-def passage(value, name: str, keep_json: bool = False) -> str | None:
+def passage(value) -> str | None:
     """The text of a passage, a list of passages, titled documents or a table; None for other values."""
-    if isinstance(value, str) and isinstance(parts := opened(value), list) and not keep_json:  # 2WikiMultihopQA's
-        whole = all(is_titled(part) or (isinstance(part, dict) and part.keys() <= DOCUMENT_KEYS) for part in parts)
-        text = passage(parts, name) if whole else None
-        return text if text and all(part.strip() in text for part in texts_in(parts)) else value
-    if not isinstance(value, list):
-        return value if isinstance(value, str) else document(value)
-    if value and all(map(is_titled, value)):
-        return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
-    if value and all(isinstance(item, list) for item in value):
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return document(value)
+    if not isinstance(value, list) or not value:
+        return None
+    if all(map(is_titled, value)):  # HotpotQA's file
+        value = [{"title": title, "sentences": texts} for title, texts in value]
+    if isinstance(value[0], list):
         return table(value)
-    if name.startswith("table") and all(isinstance(item, dict) for item in value):
-        header = list(dict.fromkeys(key for item in value for key in item))
-        return table([header, *([item.get(key, "") for key in header] for item in value)])
-    return joined([item if isinstance(item, str) else document(item) for item in value]) if value else None
+    texts = [*map(passage, value)]
+    return None if None in texts else "\n\n".join(text for text in texts if text.strip())
 
 
 def is_titled(pair) -> bool:
@@ -272,32 +254,30 @@ def is_titled(pair) -> bool:
     return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list)
 
 
-def document(value) -> str | None:
+def document(value: dict) -> str | None:
     """The text of an object with title and text, lists of these (HotpotQA), texts (PubMedQA), or header and rows."""
-    if not isinstance(value, dict) or "role" in value:  # a chat is no passage
-        return None
     header, rows = value.get("header", value.get("columns")), value.get("rows", value.get("data"))
-    title = value.get("title", "")
-    if isinstance(header, list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
+    if isinstance(header, list) and isinstance(rows, list):
         return table([header, *rows])
-    text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)
+    key = next((key for key in TEXT_KEYS if not is_empty(value.get(key))), "")
+    title, text = value.get("title", ""), value.get(key)
+    if "role" in value or not key:  # a chat is no passage
+        return None
     if isinstance(title, list) and isinstance(text, list) and len(title) == len(text):
-        return joined([document({"title": head, "sentences": body}) for head, body in zip(title, text, strict=True)])
+        return passage([{"title": head, "sentences": body} for head, body in zip(title, text, strict=True)])
     if isinstance(text, list) and all(isinstance(part, str) for part in text):
-        text = (" " if "sentences" in value else "\n\n").join(part.strip() for part in text if part.strip())
+        text = (" " if key == "sentences" else "\n\n").join(part.strip() for part in text if part.strip())
     if not isinstance(text, str) or not isinstance(title, str):
         return None
     return f"{title}\n{text}" if title.strip() else text
 
 
-def joined(texts: list[str | None]) -> str | None:
-    """Texts joined by blank lines; None if one is None."""
-    return None if None in texts else "\n\n".join(text for text in texts if text.strip())
-
-
-def table(rows: list[list]) -> str | None:
+def table(rows: list) -> str | None:
     """Rows of cells as lines with | between cells; None if a cell is not plain."""
-    if not all(cell is None or isinstance(cell, str | int | float) for row in rows for cell in row):
+    cells = [cell for row in rows if isinstance(row, list) for cell in row]
+    if not all(isinstance(row, list) for row in rows) or not all(
+        isinstance(c, str | int | float | None) for c in cells
+    ):
         return None
     return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
 

@@ -22,7 +22,6 @@ from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, Names, as_plain
 from programs.data_loader.choices import LETTER_ALONE, shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts
-from programs.data_loader.messages import passage
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
 # data in forms that are not read; what `datasets` writes beside its data
@@ -39,7 +38,13 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            files += readable(source, inside)
+            data = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
+            names = ", ".join([Path(x).name for x in inside if UNREAD.search(x.lower())][:5])
+            advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if names else ""
+            need(data, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
+            if names:
+                say(f"warning: {source}: left out {names}; if they hold rows, export them as JSONL")
+            files += data
             continue
         exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
@@ -47,24 +52,6 @@ def expand(sources) -> list[str]:
         need(known or not path.exists(), f"got {source}; expected {expected}; try unpacking or renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
-    return files
-
-
-def readable(source: str, inside: list[str]) -> list[str]:
-    """The data files of a folder or glob; a note names those in other forms, UserError if one is a part of the data."""
-    stems = {file: str(Path(file).with_name(Path(file).name.partition(".")[0])) for file in inside}
-    files = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
-    unread = [x for x in inside if UNREAD.search(x.lower()) or Path(x).name in CARDS]
-    names = ", ".join(Path(x).name for x in unread[:5])
-    advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if unread else ""
-    need(files, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
-    read = {stems[file] for file in files}
-    series = {re.sub(r"\d+", "0", stem) for stem in read}
-    parts = [x for x in unread if stems[x] not in read and re.sub(r"\d+", "0", stems[x]) in series]
-    expected = "all parts of one set in forms that are read"
-    need(not parts, f"got {parts[:1]} beside {files[0]}; expected {expected}; try unpacking it, or naming the files")
-    if unread:
-        say(f"note: {source}: left out {names}")
     return files
 
 
@@ -156,7 +143,6 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.why, self.seen, self.notes = Counter(), "", set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
-        self.no_passages = set()  # columns of a question that --map background refuses
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
 
     @property
@@ -211,7 +197,6 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.no_passages.update(name for name in shape.unread if passage(shape.row[name], "background") is None)
         self.no_answer += shape.untaken is not None
         self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
@@ -229,17 +214,15 @@ class RowReader:
         if row_form is None:  # the conversion says what is missing
             return "prompts" if form in ("ours", "verl") else form
         only_asks = row_form == "prompts" and form not in ("ours", "verl")
-        if row_form == form or only_asks or (row_form == "math" and form in ("prompts", "worked")):
+        if row_form == form or only_asks or (row_form, form) == ("math", "prompts"):
             return form  # if the row lacks what the form needs, the conversion says what
         got = f"a row of {row_form}, with the columns {', '.join(row)[:200]}"
-        is_both = "verification_info" in row and {row_form, form} <= {"math", "worked", "code"}
-        advice = "one file per kind" + ", or --kind math, which reads answers and tests in verification_info" * is_both
-        raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", advice)
+        raise BadRow("row", got, f"{form}, like the other rows", f"one file per kind, or --kind {form}")
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
-        forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
+        forms, kinds, fields, numbers, marked = Counter(), Counter(), {}, set(), 0
         for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
                 row = remapped(row, settings)
@@ -255,7 +238,6 @@ class RowReader:
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
         texts = frozenset(name for name, start in numbers if start is None)
         start = min((start for name, start in numbers if name not in texts), default=None)
-        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
         form, why = settings.kind, "as asked for"
         if form == "auto":  # in a tie, a form with answers wins
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
@@ -263,10 +245,10 @@ class RowReader:
             why = f"as {forms[form]} of the first {len(head)} rows have the fields {names}"
             why = why if forms else "as no row has the fields of another kind"
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
+        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts, worked)
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
-        cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
-        self.why += f"{'; ' if self.why else ''}{label}: {form}, {why}{cut if worked else ''}"
-        return "worked" if worked else form, itertools.chain(head, records)
+        self.why += f"{'; ' if self.why else ''}{label}: {form}, {why}"
+        return form, itertools.chain(head, records)
 
     def error(self) -> UserError | None:
         """The error for bad rows that are not skipped, or for inputs without a usable row, with the first bad one."""
@@ -284,15 +266,18 @@ class RowReader:
         """Warn about columns that seem to belong to the question but are in no prompt; print the notes on rows."""
         read = self.counts["read"]
         for name, count in self.unread.items():
-            before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            before = "adding its text to the prompt, or " if name in self.no_passages else before
-            before = "" if is_media(name) or is_system(name) else before
+            moved = f"--map {shlex.quote(f'background={name}')}, which puts text or documents before the question, or "
+            before = "" if is_media(name) or is_system(name) else moved
             before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read or (self.no_answer and "math" in self.kinds):
             columns = ", ".join(self.untaken)[:200]
-            advice = f"; --map answer=COLUMN or tests=COLUMN takes one of the columns {columns}" if columns else ""
+            advice = (
+                f"; --map answer=COLUMN (or COLUMN.FIELD) or tests=COLUMN takes one of the columns {columns}"
+                if columns
+                else ""
+            )
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):

@@ -9,6 +9,7 @@ from programs.data_loader.bad_rows import BadRow, Names, decoded, shown
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
+CALL = re.compile(r"\s*([A-Za-z_]\w*)\(.*\)\s*")
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
 OTHER_LANGUAGES = re.compile(
     r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
@@ -17,6 +18,7 @@ OTHER_LANGUAGES = re.compile(
 LITERALS = "values in JSON or Python"
 ENTRY_ADVICE = "--map entry_point=COLUMN"
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def as_code(shape) -> None:
@@ -80,47 +82,48 @@ def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
 
 
 def read_tests(value, name: str, row: dict):
-    """Read tests of any published form; tests of a function become calls of it."""
+    """Put tests of any published form into one that scripts/sandbox.py takes; tests of a function become calls of it.
+
+    BadRow for an empty set, which every program would pass.
+    """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         value = decoded(value, name)
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
         value = value["test_cases"]
     function = function_of(row)
-    lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
-    if lists and function and not row.get("entry_point") and not value.get("fn_name"):
-        value = {**value, "fn_name": function}
-    if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
-        calls = [as_call(case, f"{name}[{number}]", function) for number, case in enumerate(value)]
-        if any(calls) and not all(calls):
-            raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
-        value = paired(calls, value) if any(calls) else value
-    tests = as_tests(value, name)
-    is_called = isinstance(tests, dict) and tests.get("fn_name")
-    if is_called and any(isinstance(given, str) for given in tests["inputs"]):
-        pairs = zip(tests["inputs"], tests["outputs"], strict=True)  # in PRIME's tests each line is an argument in JSON
-        cases = [{"input": given, "output": output, "testtype": "functional"} for given, output in pairs]
-        return read_tests(cases, name, {"entry_point": tests["fn_name"]})
-    return tests
-
-
-def as_tests(value, name: str):
-    """Put tests into a form that scripts/sandbox.py takes; BadRow for an empty set, which every program would pass."""
-    if isinstance(value, dict) and {"input", "output"} <= set(value):
-        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
-        several = {**others, "inputs": value["input"], "outputs": value["output"]}
-        value = several if isinstance(value["input"], list) else [value]
+    if isinstance(value, dict) and {"input", "output"} <= {*value} and not isinstance(value["input"], list):
+        value = [value]
     if isinstance(value, dict):
-        inputs, outputs = value.get("inputs"), value.get("outputs")
-        lists = isinstance(inputs, list) and isinstance(outputs, list)
-        if not lists or len(inputs) != len(outputs):
-            keys = f"the keys {', '.join(value) or 'none'}"
-            got = f"{len(inputs)} inputs and {len(outputs)} outputs" if lists else keys
-            raise BadRow(name, got, "inputs and outputs, lists of one length")
+        value = value_in_lists(value, name)
+        inputs = value["inputs"]
+        is_named = row.get("entry_point") or value.get("fn_name")
+        if function and not is_named and all(isinstance(given, list) for given in inputs):
+            value = {**value, "fn_name": function}
+        if value.get("fn_name") and any(isinstance(given, str) for given in inputs):  # PRIME's: a JSON argument a line
+            function, pairs = METHOD.sub(r"\1", value["fn_name"]), zip(inputs, value["outputs"], strict=True)
+            value = [{"input": given, "output": output, "testtype": "functional"} for given, output in pairs]
     elif not isinstance(value, str | list):
         raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
     if not (value.strip() if isinstance(value, str) else value["inputs"] if isinstance(value, dict) else value):
         raise BadRow(name, "no tests", "at least one, as every program passes an empty set")
+    if not isinstance(value, list) or not all(isinstance(case, dict) and "input" in case for case in value):
+        return value
+    calls = [as_call(case, f"{name}[{number}]", function) for number, case in enumerate(value)]
+    if all(calls):
+        return paired(calls, value)
+    return [call or case for call, case in zip(calls, value, strict=True)]  # check_case refuses a mixture
+
+
+def value_in_lists(value: dict, name: str) -> dict:
+    """Tests as an object with `inputs` and `outputs`, lists of one length."""
+    value = {{"input": "inputs", "output": "outputs"}.get(key, key): item for key, item in value.items()}
+    inputs, outputs = value.get("inputs"), value.get("outputs")
+    lists = isinstance(inputs, list) and isinstance(outputs, list)
+    if not lists or len(inputs) != len(outputs):
+        keys = f"the keys {', '.join(value) or 'none'}"
+        got = f"{len(inputs)} inputs and {len(outputs)} outputs" if lists else keys
+        raise BadRow(name, got, "inputs and outputs, lists of one length")
     return value
 
 
@@ -163,35 +166,6 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     return {"function": function, "args": arguments, "expected": output}
 
 
-def calls_on_stdin(tests, name: str, row: dict, asked: str) -> list[str]:
-    """A note if text on stdin may be meant for a function; BadRow if it calls a function that the row names.
-
-    A row names it by a column or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the bare word add
-    counts only if each of several tests is a call.
-    """
-    tests, function = tests if isinstance(tests, list) else [], function_of(row)
-    cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
-    given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
-    called = [called_in(text) for text in given]
-    for text in filter(None, given):  # examples in the prompt do not count
-        asked = asked.replace(text.strip(), "")
-    for text, word in zip(given, called, strict=True):
-        in_code = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
-        in_words = None not in called and len(given) > 1 and re.search(rf"(?i)\b{word}\b", asked)
-        if word and (word == function or in_words or re.search(in_code, asked)):
-            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
-            raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
-    note = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
-    return [note] if given and (function or any(called)) else []
-
-
-def called_in(text: str) -> str | None:
-    """The function that a text consists of a call to, or None."""
-    tree = parsed(text.strip()) if re.match(r"\s*[A-Za-z_]\w*\(", text) else None
-    value = getattr(tree.body[0], "value", None) if tree and len(tree.body) == 1 else None
-    return getattr(value.func, "id", None) if isinstance(value, ast.Call) else None
-
-
 def paired(calls: list[dict], cases: list[dict]):
     """Calls of one function with argument lists in APPS's form, where a result may be in a list of one; other calls."""
     is_one = {call["function"] for call in calls} == {calls[0]["function"]}
@@ -199,6 +173,23 @@ def paired(calls: list[dict], cases: list[dict]):
         return calls
     inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
     return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
+
+
+def calls_on_stdin(tests, name: str, row: dict, asked: str) -> list[str]:
+    """A note if text on stdin may be meant for a function; BadRow if it calls one that the row or prompt names."""
+    function, tests = function_of(row), tests if isinstance(tests, list) else []
+    cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
+    given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
+    called = [call and call[1] for call in map(CALL.fullmatch, given)]
+    for text in filter(None, given):  # examples in the prompt do not count
+        asked = asked.replace(text.strip(), "")
+    for text, word in zip(given, called, strict=True):
+        named = rf"`{word}\b|\b{word}\(|(?i:\b{word}\b)" if all(called) and given[1:] else rf"`{word}\b|\b{word}\("
+        if word and (word == function or re.search(named, asked)):
+            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
+            raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
+    note = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
+    return [note] if given and (function or any(called)) else []
 
 
 def check_runnable(row: dict, name: str) -> None:
@@ -215,12 +206,8 @@ def check_runnable(row: dict, name: str) -> None:
             return
         tests, name = [{"function": function, "args": given, "expected": None} for given in inputs], f"{name}.inputs"
     tests = [tests] if isinstance(tests, str) else tests
-    sources = [test for test in tests if isinstance(test, str)]
-    if len(sources) == len(tests):
-        return check_asserts(sources, name, entry_point, row)
-    if sources:
-        other = next(test for test in tests if not isinstance(test, str))
-        raise BadRow(name, f"{shown(other)} beside Python source {shown(sources[0])}", "tests in one form")
+    if all(isinstance(test, str) for test in tests):
+        return check_asserts(tests, name, entry_point, row)
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
         check_case(test, f"{name}[{number}]", entry_point, on_stdin)
@@ -252,42 +239,32 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
 
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
-    """Raise BadRow unless Python tests run an assertion, and the function under test has a name."""
+    """Raise BadRow unless Python tests have an assertion, and the function under test has a name."""
     trees = [parsed(source) for source in sources]
     if None in trees or not all(source.strip() for source in sources):
         raise BadRow(name, f"{shown(sources)}, part of which is empty or does not parse", "Python source")
-    parts = [part for tree in trees for part in tree.body]
-    parts = [part for part in parts if not isinstance(part, ast.If) or "__name__" not in ast.unparse(part.test)]
-    words = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
-    called = {node.id for node in words} | ({"check"} if entry_point else set())  # the sandbox calls check and test…
-    functions = [part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
-    idle = [part for part in functions if part.name not in called and not part.name.startswith("test")]
-    live = [node for part in parts if part not in idle for node in ast.walk(part)]
-    unnamed = "tests in check(candidate)" if any(function.name == "check" for function in idle) else ""
-    if not unnamed and not any(map(is_counted, live)):
-        where = f"; {idle[0].name}() is never called" if idle else ""
-        raise BadRow(name, f"tests that assert nothing{where}", "an assert that is run, or a unittest.TestCase")
-    given = {word for node in live for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    if not any(map(is_counted, nodes)):
+        raise BadRow(name, "tests that assert nothing", "an assert that is run, or a unittest.TestCase")
+    words = [node for node in nodes if isinstance(node, ast.Name)]
+    loaded = {node.id for node in words if isinstance(node.ctx, ast.Load)}
+    given = {word for node in nodes for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
     given |= {node.id for node in words if not isinstance(node.ctx, ast.Load)}
-    prompt_text = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
-    used = any(node.id == "candidate" and node in live for node in words)
-    if used and not unnamed and "candidate" not in given and "candidate" not in prompt_text:
+    functions = {node.name for node in nodes if isinstance(node, FUNCTIONS)}
+    unnamed = "tests in check(candidate)" if "check" in functions - loaded else ""
+    if "candidate" in loaded - given and "candidate" not in f"{row['prompt'][-1]['content']} {row.get('setup', '')}":
         unnamed = "tests of `candidate`"
     if entry_point is None and unnamed:
         raise BadRow("entry_point", f"{unnamed} without one", "the function under test", ENTRY_ADVICE)
 
 
 def is_counted(node: ast.AST) -> bool:
-    """Whether scripts/sandbox.py counts a statement as a test: asserts, calls of assert…, raises, test cases."""
-    if isinstance(node, ast.With):
-        called = [getattr(item.context_expr, "func", None) for item in node.items]
-        return any(getattr(f, "attr", getattr(f, "id", "")) in ("raises", "assertRaises") for f in called)
+    """Whether a node is a test: an assert, a call of assert… or raises, a test case."""
     if isinstance(node, ast.ClassDef):
         return bool(node.bases)
-    function = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
+    function = getattr(node, "func", None)
     name = getattr(function, "attr", getattr(function, "id", ""))
-    is_method = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
-    return isinstance(node, ast.Assert) or (name.startswith("assert") and not is_method)
+    return isinstance(node, ast.Assert) or name == "raises" or name.startswith("assert")
 
 
 def is_preamble(text, entry_point) -> bool:
@@ -295,5 +272,4 @@ def is_preamble(text, entry_point) -> bool:
     if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
         return False
     tree = parsed(text)
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
+    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, FUNCTIONS))

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import random
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -199,21 +198,3 @@ def split_size(text: str, count: int) -> tuple[str, int]:
     expected = f"expected NAME=N with N from 1 to {count - 1}, or a share, or one of these alone; try --split 0.1"
     need(good, f"got --split {text} of {count} rows; {expected}")
     return name, number
-
-
-def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
-    """Indices of rows to hold out, at random; the rows of a prompt stay together, so their number may miss `size`."""
-    groups: dict[str, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        groups.setdefault(prompt, []).append(row)
-    got = f"got --split of {len(prompts)} rows of one prompt"
-    need(len(groups) > 1, f"{got}; expected several prompts, as the rows of a prompt stay together")
-    generator, owned = random.Random(seed), [*groups.values()]
-    picked = generator.sample(range(len(owned)), min(size, len(owned)))
-    rest = [*{*range(len(owned))}.difference(picked)]
-    generator.shuffle(rest)  # used if the picked prompts have too many rows
-    chosen: set[int] = set()
-    for group in [*picked, *rest]:
-        if len(chosen) + len(owned[group]) <= size:
-            chosen.update(owned[group])
-    return chosen or {*min((owned[group] for group in picked), key=len)}
