@@ -107,20 +107,6 @@ def test_an_adapter_that_was_not_trained_is_told(tmp_path, capsys):
     assert code == 1 and json.loads(out)["largest_weight_change"] == 0 and "was it trained?" in said
 
 
-def test_further_adapters_of_a_folder_are_named(adapter, tmp_path, capsys):
-    """As peft saves two: `default` in the folder, `second` in a subfolder, here without B."""
-    both, second = tmp_path / "both", tmp_path / "both" / "second"
-    shutil.copytree(adapter, both)
-    base = AutoModelForCausalLM.from_pretrained(TINY_LM)
-    get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM"), "second").save_pretrained(both)
-    code, out, said = run(capsys, both, "--base", TINY_LM, "--output", tmp_path / "merged")
-    assert code == 0 and json.loads(out)["left_out"] == [str(second)]
-    assert f"merged only the adapter in {both}; for another one, try {second}" in said
-    (both / "adapter_config.json").unlink()
-    code, _, said = run(capsys, both, "--base", TINY_LM, "--output", tmp_path / "none")
-    assert code == 2 and said.endswith(f"expected a folder of peft; try {second}\n")
-
-
 def scaled(folder, target, factor: float):
     """A copy of an adapter with another B."""
     shutil.copytree(folder, target)
