@@ -173,29 +173,6 @@ def test_refuses(tree, changes, message):
         tree(**changes)
 
 
-def test_names_used_through_a_call_at_import_count(tree):
-    late = "def first():\n    return SECOND\n\n\nSIZE = first()\nSECOND = 1\n"
-    with pytest.raises(build.BuildError, match="SECOND used at import"):
-        tree(programs_two_settings=late)
-    tree(programs_two_settings="def first():\n    return SECOND\n\n\nSECOND = 1\nSIZE = first()\n")
-
-
-def test_files_that_are_not_as_built_are_named(tree, monkeypatch, capsys):
-    tree()
-    monkeypatch.setattr(build, "ROOT", tree.root)
-    monkeypatch.setattr(sys, "argv", ["build.py", "--check"])
-    assert build.main() == 0
-    (tree.root / "scripts/one.py").unlink()
-    with (tree.root / "scripts/two.py").open("a") as f:
-        f.write("# by hand\n")
-    (tree.root / "scripts/three.py").write_text("")
-    capsys.readouterr()
-    assert build.main() == 1
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in said] == ["scripts/one.py", "scripts/two.py", "scripts/three.py"]
-    assert "no such file" in said[0] and "try make build" in said[1] and "no program" in said[2]
-
-
 def test_the_picture_of_the_floors_shows_their_imports():
     drawn = set(re.findall(r"^  (\w+) --> (\w+)$", (ROOT / "src/README.md").read_text("utf-8"), re.M))
     imported = set()

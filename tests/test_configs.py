@@ -67,13 +67,6 @@ def test_verl_file_names_settings_and_all_that_only_verl_has():
     assert {"hardware", "verl_rollout", "offload", "override", "ship"} <= set(keys)
 
 
-def test_verl_file_means_what_its_comments_say():
-    config = parse("verl_train", "--config", ASSETS / FILES["verl_train"])
-    assert (config.nodes, config.gpus_per_node, config.gpu_memory, config.vllm_memory) == (1, 8, 80.0, 0.6)
-    prompts = config.batch_size // config.group_size
-    assert (prompts, prompts // config.minibatches, config.lr, config.kl_coef) == (128, 32, 1e-6, 0.001)
-
-
 def test_verl_reads_the_file_of_ppo_train_too(tmp_path):
     path = ASSETS / FILES["ppo_train"]
     ours, verls = parse("ppo_train", "--config", path), parse("verl_train", "--config", path)
@@ -130,16 +123,13 @@ def load(tmp_path, capsys):
     [
         ("steps: 4.5\n", r"mine\.yaml: got steps '4\.5'; expected a whole number$"),
         ("gradient_checkpointing: perhaps\n", "got gradient_checkpointing 'perhaps'; expected true or false$"),
-        ("config: other.yaml\n", "got unknown key 'config'"),
         ("learning_rate: fast\n", r"mine\.yaml: got learning_rate 'fast'; expected a number$"),  # as it is written
-        ("temperature: yes\n", r"got temperature 'true'; expected a number$"),
         ("steps: [1, 2]\n", r"mine\.yaml: got a list of values for 'steps'"),
         ("steps: 1\nseed: 1\nsteps: 2\n", r"mine\.yaml: got the key 'steps' twice"),
         ("precision: fp64\n", r"mine\.yaml: got precision 'fp64'; expected one of auto, fp32, bf16, fp16$"),
         ("torch_dtype: x\ntemprature: 1\n", "unknown keys 'torch_dtype', 'temprature'.*--precision.*; try temp"),
         ("steps:\n", "got no value for 'steps'"),
         ("- steps\n", "without 'key: value' lines"),
-        ("steps: [1\n", "expected a readable YAML file"),
     ],
 )
 def test_wrong_yaml_is_refused(load, content, says):
@@ -162,9 +152,3 @@ def test_flags_win_and_lists_repeat(load):
     for flags, value in ((["--gradient_checkpointing"], "true"), (["--gradient_checkpointing", "false"], "false")):
         assert load("steps: 3\n", *flags, name="grpo_train").gradient_checkpointing == value
     assert load("lr: 5e-6\n").lr == 5e-6 == load("learning_rate: 5e-6\n", name="grpo_train").learning_rate
-
-
-def test_files_name_commands_and_documents_that_exist():
-    for name in FILES:
-        for path in re.findall(r"(?:scripts|assets|references)/[\w.]+\w", text(name)):
-            assert (ROOT / path).exists(), path

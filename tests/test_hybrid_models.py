@@ -75,13 +75,6 @@ def test_ppo_trains_two_steps(saved, files, tmp_path, family, rank):
     assert sum(moved) > 0.8 * len(moved)
 
 
-@pytest.mark.long
-def test_a_student_trains_two_steps(saved, files, tmp_path):
-    flags = [f"--model={saved('minimax')}", *files, *SIZES, f"--teacher={saved('minimax', 1)}"]
-    assert od.main([*flags, f"--output_dir={tmp_path}"]) == 0
-    two_lines(tmp_path)
-
-
 @pytest.mark.parametrize("family", TRAINED)
 def test_sampled_and_trained_logprobs_are_those_of_the_texts(saved, family):
     """Rows end at different times and prompts have different lengths: batches are padded, and rows leave them."""

@@ -305,12 +305,10 @@ def test_new_notebook_is_filled_in(mine, monkeypatch, capsys):
     [
         (["--reward", "my.py:shor"], "my.py has no function 'shor'; expected one of short; try short"),
         (["--data", "train.jsonl"], "got --data without --reward"),
-        (["--model", "./nothing"], "got --model ./nothing, which does not exist; expected a folder"),
         (["--seeds", "3", "3"], "got --seeds [3, 3]; expected different ones"),
         (["--steps", "0"], "got --steps 0; expected 1 or more"),
         (["--output", "no/idea.ipynb"], "a folder that exists"),
         (["--idea", "reward=my.py"], "got --idea reward=my.py"),
-        (["--output", "idea.txt"], "a name ending in .ipynb"),
     ],
 )
 def test_new_notebook_refuses(mine, flags, says, monkeypatch, capsys):
@@ -355,12 +353,9 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def ideas(mine):
-    """The folder, with ideas, one of which imports another file, or names something as the notebook does."""
+    """The folder, with ideas, one of which names something as another does."""
     (mine / "ideas.py").write_text(IDEAS, encoding="utf-8-sig")
-    (mine / "two.py").write_text("import my\n\n\ndef centred(scores):\n    return scores\n")
     (mine / "double.py").write_text("def median(logprobs, advantages):\n    return -logprobs * advantages\n")
-    (mine / "placed.py").write_text("def f(scores):\n    return scores * len(__file__)\n")
-    (mine / "names.py").write_text("def config(scores):\n    return scores\n")
     return mine
 
 
@@ -430,11 +425,8 @@ def test_a_cell_that_fails_is_named(idea, says, trained, ideas):
         ("advantage", "expected reward=, advantage= or loss=FILE.py:function, or SETTING=value"),
         ("advantage=ideas.py:medan", "ideas.py has no 'medan'; expected one of its names; try median"),
         ("clip_eps_high=28%", "clip_eps_high=28%; expected a number"),
-        ("advantage=placed.py:f", "placed.py reads __file__"),
         ("gamma=1", "expected one of advantage, advantage_eps"),
-        ("advantage=two.py:centred", "two.py imports ['my'], a file beside it"),
         ("advantage=ideas.py:median loss=double.py:median", "double.py names median, as the notebook does"),
-        ("advantage=names.py:config", "names.py names config, as the notebook does"),
     ],
 )
 def test_ideas_that_are_refused(ideas, idea, says, monkeypatch, capsys):

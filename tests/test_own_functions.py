@@ -186,13 +186,6 @@ def test_bad_flags_end_before_anything_is_written_and_what_raises_ends_the_run(i
     assert "raises IndexError" in capsys.readouterr().err
 
 
-def test_a_choice_made_in_python_is_checked_as_a_flag_is(ppo):
-    ppo.check_trainer(ppo.Config())
-    for name, value in (("advantage_std", False), ("kl_in", "rewards")):
-        with pytest.raises(ppo.UserError, match=rf"got {name} {value!r}; expected one of "):
-            ppo.check_trainer(ppo.Config(**{name: value}))
-
-
 def test_verl_takes_them_along(idea, monkeypatch, capsys):
     verl = load_script("verl_train")
     monkeypatch.setattr(verl, "GROUPED", set(verl.GROUPED))

@@ -144,12 +144,6 @@ def test_scores_that_do_not_apply_take_no_part_in_their_group():
     assert not advantages[[0, 3]].any() and not advantages[4:].any()
 
 
-@pytest.mark.parametrize("name", ["grpo", "ppo"])
-def test_a_reward_that_never_applies_ends_the_run(name):
-    with pytest.raises(SystemExit, match="the reward gave None for all completions of a step; expected numbers"):
-        PAGES[name].make_experience(None, None, {"scores": torch.full((4,), math.nan)})
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_a_reward_that_sometimes_does_not_apply(name, folder, train):
     (folder / "some.py").write_text(
@@ -271,14 +265,6 @@ def page_config(kind: str, **settings):
     page = PAGES[kind]
     required = [f.name for f in dataclasses.fields(page.Config) if f.default is dataclasses.MISSING]
     return page, page.Config(**dict.fromkeys(required, "none") | settings)
-
-
-@pytest.mark.parametrize(("kind", "limit"), [("ppo", "max_prompt_tokens"), ("multi_turn", "max_tokens")])
-def test_prompts_that_are_left_out_are_counted(kind, limit, tmp_path, capsys):
-    write_lines(tmp_path / "long.jsonl", [{"prompt": "1" * n} for n in (3, 90, 4)])
-    page, config = page_config(kind, max_new_tokens=10, **{limit: 50})
-    assert len(page.load_rows(config, AutoTokenizer.from_pretrained(TINY_LM), tmp_path / "long.jsonl")) == 2
-    assert "long.jsonl: left out 1 of 3 prompts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ALL)
