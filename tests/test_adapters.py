@@ -228,16 +228,6 @@ def test_a_relative_base_is_found_from_here_and_the_adapters_own_tokenizer_goes_
     assert tokenizer_of(str(folder)) == str(folder)
 
 
-def test_verl_and_vllm_evaluation_refuse_with_the_command(adapter, capsys, monkeypatch):
-    assert load_script("verl_train").main(["--print", f"--model={adapter}", f"--data={TRAIN_DATA}"]) == 2
-    said = capsys.readouterr().err
-    assert f"got --model '{adapter}', a LoRA adapter" in said and f"merge_adapter.py {adapter} --output" in said
-    room = load_script("evaluation")
-    monkeypatch.setattr(room, "import_vllm", lambda *_: None)
-    with pytest.raises(room.UserError, match="a LoRA adapter, with --engine vllm"):
-        room.VllmModel.load(SimpleNamespace(), str(adapter))
-
-
 def page(name: str):
     """templates/NAME.py as a module."""
     return load_module(ROOT / "templates" / f"{name}.py", f"page_{name}")
@@ -301,18 +291,6 @@ def test_a_critic_starts_from_an_adapter_and_trains_it(ppo, adapter, rank):
         own, expected = (m(input_ids=TOKENS, output_hidden_states=True).hidden_states[-1] for m in (backbone, whole))
     torch.testing.assert_close(own, expected, atol=1e-4, rtol=1e-4)
     assert {name.split(".")[-3] for name, x in backbone.named_parameters() if x.requires_grad} == {"lora_A", "lora_B"}
-
-
-def test_an_adapter_is_its_own_teacher(adapter, files):
-    """Student and teacher from one adapter give the same distribution; the teacher is frozen."""
-    od = load_script("on_policy_distillation")
-    config = od.Config(model=str(adapter), teacher=str(adapter), lora_rank=4)
-    models = od.load_models(config, torch.device("cpu"))
-    teacher = models.teacher
-    torch.testing.assert_close(logits(teacher.model), logits(models.policy), atol=0, rtol=0)
-    expected = logits(AutoModelForCausalLM.from_pretrained(adapter.parent / "merged", dtype=torch.float32))
-    torch.testing.assert_close(logits(teacher.model), expected, atol=1e-4, rtol=1e-4)
-    assert not any(x.requires_grad for x in teacher.model.parameters())
 
 
 def test_a_base_that_does_not_load_is_named(tmp_path):

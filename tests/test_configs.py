@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ASSETS, ROOT, SCRIPTS, TINY_LM, load_script
+from conftest import ASSETS, ROOT, TINY_LM, load_script
 
 FILES = {
     "ppo_train": "training_config.yaml",
@@ -59,14 +59,6 @@ def test_the_settings_of_an_example_are_read(file):
     assert config.steps == yaml.safe_load(file.read_text(encoding="utf-8"))["steps"]
 
 
-def test_verl_file_names_settings_and_all_that_only_verl_has():
-    keys = KEY.findall(text("verl_train"))
-    assert len(set(keys)) == len(keys) and set(keys) <= set(fields("verl_train"))
-    beside = {"from_trl", "trl_processes", "export"}  # in the place of such a file
-    assert set(fields("verl_train")) - set(fields("ppo_train")) - beside <= set(keys)
-    assert {"hardware", "verl_rollout", "offload", "override", "ship"} <= set(keys)
-
-
 def test_verl_reads_the_file_of_ppo_train_too(tmp_path):
     path = ASSETS / FILES["ppo_train"]
     ours, verls = parse("ppo_train", "--config", path), parse("verl_train", "--config", path)
@@ -87,17 +79,6 @@ def test_commented_lines_are_settings_too(name):
         parser = script.build_parser(script.Config, "")
         words = [f"--{key}={'true' if item is True else item}" for item in values]
         assert getattr(parser.parse_args(words), key) is not None
-
-
-@trainers
-def test_script_reads_every_key(name):
-    """As an attribute, or by its name as a string; to assign or declare it is no reading."""
-    script = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
-    read = {*re.findall(r"\.(\w+)\b(?! = )", script), *re.findall(r"[\"'](\w+)[\"']", script)}
-    if name == "grpo_train":
-        names = json.loads((ROOT / "src" / "parts" / "data" / "trl_names.json").read_text(encoding="utf-8"))
-        read |= {*names["defaults"]["TrainingArguments"], *names["defaults"]["GRPOConfig"]}  # handed on by name
-    assert set(KEY.findall(text(name))) - read == set()
 
 
 @pytest.fixture

@@ -154,16 +154,6 @@ def test_commands_are_ones_that_exist(path):
     assert not {command: problems for command, problems in found.items() if problems}
 
 
-def test_a_wrong_command_or_call_is_seen():
-    wrong = ["python scripts/absent.py", "python scripts/evaluation.py --no_such_flag 1", "make nonsense", "frobnicate"]
-    wrong += ["python scripts/ppo_train.py --algorithm nonsense"]
-    wrong += ["python scripts/reward_preflight.py --reward examples/no.py:f"]
-    assert [command for command in wrong if not command_problems(command)] == []
-    call = "from trl import GRPOConfig\nGRPOConfig(beta=0.1, max_prompt_length=2)"
-    assert call_problems(call) == ["GRPOConfig(max_prompt_length=)"]
-    assert call_problems("from trl import PPOTrainer") == ["trl has no PPOTrainer"]
-
-
 # ------------------------------------------------------------------------------------------------ Python blocks
 
 PYTHON = [path for path in MARKDOWN if fences(path, "python")]

@@ -12,7 +12,6 @@ from parts.networks.models import unwrapped
 from parts.running.memory import (
     PassShape,
     adapter_weights,
-    attention_kind,
     decoder_shape,
     folded_bytes,
     layer_weights,
@@ -130,15 +129,6 @@ def test_shapes_are_read_from_configs(family):
         assert layer_weights(shape) == real
     embeddings = {id(m.weight): m.weight.numel() for m in (model.get_input_embeddings(), model.get_output_embeddings())}
     assert shape.embeddings == sum(embeddings.values()) and shape.layers == 4 and shape.vocab == 97
-
-
-def test_what_verl_keeps_in_bfloat16_without_padding_and_widths_that_a_config_leaves_out():
-    model = random_network("llama", "sdpa", half=True)
-    run = PassShape(1, 64, compute=2, stream=2, attention="flash")
-    assert saved_for_backward(shape_of(model), run) == pytest.approx(saved_bytes(model, 1, 64, "fp32"), rel=0.03)
-    shape = decoder_shape(transformers.GPT2Config().to_dict())
-    assert (shape.layers, shape.hidden, shape.inner, shape.queries, shape.keys) == (12, 768, 3072, 768, 768)
-    assert attention_kind("flash_attention_2") == "flash" and attention_kind(None) == "sdpa"
 
 
 def test_a_half_billion_model_by_hand():

@@ -274,18 +274,6 @@ def test_a_run_that_ends_in_its_first_step_or_before_is_told(folder, monkeypatch
     assert found == {"exit_code": 1, "ended_by": 0, "out": str(folder / "run")}
 
 
-def test_returns_are_told_by_the_number_of_answers():
-    user, model = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
-    shown = [user, model, user]  # an answer of the prompt is none of the model's
-    samples = [
-        {"prompt": [user], "messages": [user, model], "score": 1.0},
-        {"prompt": "?", "messages": [user, model, user, model], "score": 0.5},
-        {"prompt": shown, "messages": [*shown, model, user, model], "score": 0.0},
-    ]
-    one, two = {"conversations": 1, "mean_return": 1.0}, {"conversations": 2, "mean_return": 0.25}
-    assert new.by_answers(samples) == {1: one, 2: two}
-
-
 def test_an_own_estimator_is_called_by_the_page(folder):
     (folder / "mine.py").write_text(new.with_own(new.page_text("grpo"), "advantage", f"{folder}/idea.py:median"))
     (folder / "idea.py").unlink()

@@ -5,7 +5,6 @@ import json
 import math
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -239,34 +238,6 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ set-up
-
-
-def test_setup_finds_the_clone_from_a_folder_inside_and_clones_and_installs_on_colab(tmp_path, monkeypatch):
-    commands, source = [], cell(template(), "setup").source
-
-    def fake_run(command, check):
-        commands.append(command)
-        if command[0] == "git":
-            (tmp_path / "rl-training-code").symlink_to(ROOT)
-
-    def set_up(folder, source, transformers) -> dict:
-        """The names that the cell makes in a folder."""
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(subprocess, "run", fake_run)
-        monkeypatch.setattr("importlib.metadata.version", lambda name: transformers)
-        monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
-        names = {"__name__": "notebook"}
-        exec(compile(source, "setup", "exec"), names)
-        monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
-        return names
-
-    assert set_up(ROOT / "assets", source, "5.23.0")["bundle"] == str(ROOT) and commands == []
-    url = "https://example.org/bundle.git"
-    source = re.sub(r"^REPOSITORY_URL = .*$", f'REPOSITORY_URL = "{url}"', source, flags=re.MULTILINE)
-    names = set_up(tmp_path, source, "4.57.1")
-    assert commands[0][:2] == ["git", "clone"] and commands[0][-2:] == [url, "rl-training-code"]
-    assert commands[1] == [sys.executable, "-m", "pip", "install", "-q", "transformers>=5.23,<6"]
-    assert names["bundle"] == str(ROOT) and names["ppo"].Config().steps == 100
 
 
 # ------------------------------------------------------------------------------------------------ new_notebook.py

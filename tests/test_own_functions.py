@@ -1,11 +1,10 @@
 """Estimators and losses of a user's file: the same run as by the known ones, what they are given, and bad ones."""
 
 import json
-import re
 
 import pytest
 import torch
-from conftest import FEW, ROOT, TINY_LM, load_script, run_script
+from conftest import FEW, ROOT, TINY_LM, load_script
 from safetensors.torch import load_file
 
 from parts.foundation.messages import UserError
@@ -108,18 +107,6 @@ def test_a_run_by_own_functions_is_that_of_the_known_ones(idea, ppo):
     assert moved > 1e-3 and all(torch.allclose(known[name], own[name], atol=1e-3 * moved) for name in start)
     config = json.loads((idea / "own" / "config.json").read_text())
     assert (config["advantage"], config["loss"]) == ("idea.py:centred", "idea.py:clipped")
-
-
-@pytest.mark.long
-def test_the_pages_example_runs_as_it_stands(tmp_path):
-    text = (ROOT / "references" / "rl_algorithms.md").read_text(encoding="utf-8")
-    (tmp_path / "idea.py").write_text(re.search(r"```python idea\.py\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[1])
-    command = re.search(
-        r"^python scripts/ppo_train\.py (--algorithm dr_grpo --advantage idea\.py.*)$", text, re.MULTILINE
-    )
-    done = run_script("ppo_train", *command[1].split(), *SIZES, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "runs/idea/config.json").read_text())["loss"] == "idea.py:clipped_low"
 
 
 def test_what_they_are_given_and_give(idea):

@@ -85,21 +85,6 @@ def test_auto_precision_is_bf16_where_the_gpu_has_it(monkeypatch):
     assert ppo.precision_on("fp16", CPU) == "fp16"
 
 
-def test_precision_and_tf32_are_said_on_a_gpu(monkeypatch, capsys):
-    chosen = []
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
-    for precision, device, told in (
-        ("auto", "cuda", "precision bf16 (auto); float32 matrix products may use TF32"),
-        ("fp32", "cuda", "precision fp32; float32 matrix products without TF32"),
-        ("auto", "cpu", ""),
-    ):
-        ppo.settle_precision(ppo.Config(precision=precision), torch.device(device))
-        error = capsys.readouterr().err
-        assert told in error and bool(told) == bool(error)
-    assert chosen == ["high", "highest", "highest"]
-
-
 def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     named = {name: ppo.device_name(ppo.Config(device=name)) for name in ("auto", "cpu")}
@@ -211,14 +196,6 @@ def test_a_full_disk_is_named(fill, tmp_path, capsys):
     assert ppo.exit_code(fill) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: got no space left on the disk (") and "--resume" in said and said.count("\n") == 1
-
-
-def test_other_errors_are_not_taken_for_a_full_disk(tmp_path):
-    fail = Mock(side_effect=RuntimeError("shapes differ"))
-    with pytest.raises(RuntimeError, match="shapes differ"):
-        ppo.exit_code(fail)
-    with pytest.raises(ppo.UserError, match=r"got RuntimeError while saving .*shapes differ"):
-        ppo.write_folder(tmp_path / "x", fail)
 
 
 WRITERS = {  # of each way to write: where root, too, can write nothing

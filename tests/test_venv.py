@@ -173,14 +173,3 @@ def test_an_optional_package_that_is_absent_is_said_and_tried_again(listed):
     (listed.root / "absent").unlink()
     assert listed.setup("vllm").returncode == 0 and listed.log() == WHOLE, "the folder is kept, its torch too"
     assert (folder / "installed.txt").read_text() == LIST and not (folder / "without").exists()
-
-
-def test_torch_is_looked_for_in_the_index_that_a_list_names(listed):
-    (listed.root / "absent").write_text("no-input torch==9.9+cpu")
-    (listed.root / "said").write_text(f"{ABSENT} torch==9.9+cpu\n")
-    assert listed.setup("vllm").returncode == 0
-    assert listed.log() == ["venv", "pip --index-url https://wheels.test/cpu torch==9.9+cpu", *WHOLE[1:]]
-    (listed.root / "absent").write_text("torch==9.9+cpu")
-    (listed.root / "requirements-vllm.txt").write_text(LIST + "another==1.0\n")
-    done = listed.setup("vllm")
-    assert done.returncode == 0 and "torch==9.9+cpu is not to be had" in done.stdout
