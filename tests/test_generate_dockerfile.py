@@ -148,40 +148,6 @@ def test_a_copy_of_the_script_alone_has_nothing_to_copy(generate, tmp_path, monk
 # ------------------------------------------------------------------------------------------------ the files beside it
 
 
-def ignored(patterns: list[str], path: str) -> bool:
-    """Whether a .dockerignore leaves a path out: the last pattern that matches it or a folder above decides."""
-    parts = path.split("/")
-    above = ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
-    out = False
-    for line in patterns:
-        if line.strip() and not line.startswith("#"):
-            negated, pattern = line.startswith("!"), line.removeprefix("!")
-            text = re.escape(pattern).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
-            if any(re.fullmatch(text, folder) for folder in above):
-                out = not negated
-    return out
-
-
-def test_dockerignore_lets_in_what_is_copied_only(generate, tmp_path):
-    _, out, _ = generate("--cuda", "cpu")
-    assert json.loads(out)["files"] == ["Dockerfile", "Dockerfile.dockerignore"], "the context is the bundle"
-    patterns = (tmp_path / "Dockerfile.dockerignore").read_text().splitlines()
-    steps = instructions((tmp_path / "Dockerfile").read_text())
-    copied = [rest.split()[-2] for keyword, rest in steps if keyword == "COPY" and "--from" not in rest]
-    assert copied == ["assets", "examples", "references", "scripts", "templates"]
-    for folder in copied:
-        assert (ROOT / folder).is_dir() and not ignored(patterns, f"{folder}/a.py")
-        assert ignored(patterns, f"{folder}/__pycache__/a.cpython-311.pyc") and ignored(patterns, f"{folder}/b/c.pyc")
-    for path in (".git/config", ".env", ".venv/bin/python", "runs/a", "tests/a.py", "README.md"):
-        assert ignored(patterns, path)
-    (tmp_path / "t").mkdir()
-    generate("--style", "trl", "--output", "t")  # a folder
-    patterns = (tmp_path / "t" / ".dockerignore").read_text().splitlines()
-    for path in ".git/x .env .env.local a/b.pem id.key wandb/run out/model.safetensors .venv-2/x".split():
-        assert ignored(patterns, path)
-    assert not ignored(patterns, "train.py") and not ignored(patterns, "src/rewards.py")
-
-
 @pytest.mark.parametrize(("style", "cuda"), [("base", "cpu"), ("verl", "13.0")])
 def test_compose_devcontainer_and_commands(style, cuda, generate, tmp_path):
     flags = ["--style", style, "--cuda", cuda, "--output", "a b/gpu.Dockerfile", "--devcontainer"]

@@ -18,7 +18,6 @@ from conftest import (
     run_script,
     torchrun,
     without_clock,
-    write_lines,
 )
 from safetensors.torch import load_file
 from small_runs import bf16_model, same, small_task, weights
@@ -392,17 +391,6 @@ def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ data
-
-
-def test_over_long_prompts_are_left_out_and_counted(ours, small, tmp_path):
-    rows = [{"prompt": "1+1=", "answer": "2"}] * 4 + [{"prompt": "x" * 50, "answer": "2"}] * 3
-    write_lines(tmp_path / "rows.jsonl", rows)
-    flags = [f"--data={tmp_path / 'rows.jsonl'}", f"--reward={small / 'rewards.py'}:digits", "--dry_run"]
-    code, out, error = ours(*flags, "--max_prompt_tokens=20")
-    assert code == 0 and "left out 3 of 7 prompts longer than 20 tokens" in error
-    assert json.loads(out)["batch"]["prompts"] == 4
-    code, _, error = ours(*flags, "--max_prompt_tokens=2")
-    assert code == 2 and "7 of 7 prompts longer than 2 tokens" in error and "--max_prompt_tokens" in error
 
 
 # ------------------------------------------------------------------------------------------------ bad input

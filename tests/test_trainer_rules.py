@@ -30,15 +30,11 @@ def anchored_loss(logprobs, old_logprobs, advantages, **_):
 def test_a_new_loss_says_whether_rows_of_advantage_zero_train(monkeypatch, declared, rows):
     monkeypatch.setitem(ppo.LOSSES, "anchored", ppo.PolicyLoss(anchored_loss, trains_zero_advantage=declared))
     config = ppo.Config(algorithm="grpo", loss="anchored", kl_coef=0.0)
-    ppo.check_loss(config)
     advantages = torch.tensor([[0.0, 0.0], [0.0, 0.5], [1.0, 1.0]])
     batch = {"loss_mask": torch.tensor([[1, 1], [0, 1], [0, 0]]), "advantages": advantages}
     assert ppo.contributing(config, batch) == rows
     with pytest.raises(TypeError, match="trains_zero_advantage"):
         ppo.PolicyLoss(anchored_loss)
-    monkeypatch.setitem(ppo.LOSSES, "anchored", anchored_loss)
-    with pytest.raises(ppo.UserError, match=r"registered as a plain function.*PolicyLoss"):
-        ppo.check_loss(config)
 
 
 def test_adamw_moves_small_gradients_as_far_as_torch_does():

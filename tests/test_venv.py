@@ -23,9 +23,7 @@ case "$*" in
             exit 1
         fi
         shift 6
-        echo "pip $*" >>"$TREE/log"
-        case "$*" in uv==*) cp "$TREE/uv" "$(dirname "$0")/uv" ;; esac ;;
-    "-m pip config list") [ ! -e "$TREE/pip_says" ] || cat "$TREE/pip_says" ;;
+        echo "pip $*" >>"$TREE/log" ;;
     "-m pip uninstall"*) shift 6; echo "uninstall $*" >>"$TREE/log" ;;
 esac
 """
@@ -84,31 +82,6 @@ def test_first_set_up_makes_the_folder_and_installs_torch_first_then_what_change
     with (tree.root / "requirements.txt").open("a") as f:
         f.write("third==2.0  # new\n")
     assert tree.setup().returncode == 0 and tree.log() == INSTALL
-
-
-PIP_SETTINGS = r"""global.extra-index-url='\nhttps://a.test/simple\nhttps://b.test/simple'
-:env:.find-links='/wheels'
-global.find-links='/wheels'
-"""
-
-
-def test_uv_installs_the_list_with_the_settings_of_pip_which_takes_over_where_uv_fails(tree):
-    (tree.root / "requirements.txt").write_text("torch==9.9\nuv==1.0  # quick\n")
-    (tree.root / "pip_says").write_text(PIP_SETTINGS)
-    uv = tree.root / "uv"
-    uv.write_text('#!/bin/sh\necho "uv $*" >>"$TREE/log"\n')
-    uv.chmod(0o755)
-    done = tree.setup()
-    assert done.returncode == 0 and done.stderr == "" and "with uv" in done.stdout
-    venv, first, command = tree.log()
-    assert (venv, first) == ("venv", "pip uv==1.0") and command.startswith("uv pip install ")
-    assert command.endswith(
-        "--index https://a.test/simple --index https://b.test/simple --find-links /wheels -r requirements.txt"
-    )
-    shutil.rmtree(tree.root / ".venv")
-    uv.write_text("#!/bin/sh\nexit 2\n")
-    assert tree.setup().returncode == 0 and tree.log() == ["venv", "pip uv==1.0", *INSTALL]
-    assert (tree.root / ".venv" / "installed.txt").exists()
 
 
 def test_an_environment_that_works_is_kept_another_is_replaced_or_named(tree):

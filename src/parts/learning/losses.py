@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from parts.foundation.messages import need
 from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
+
+KL_HORIZON = 10_000  # completions over which kl_coef adapts to kl_target
 
 
 def kl_estimate(logprobs, ref_logprobs, estimator: str):
@@ -29,10 +30,10 @@ def kl_loss(logprobs, old_logprobs, ref_logprobs, estimator: str):
     return kl_estimate(logprobs, ref_logprobs, estimator)
 
 
-def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
+def next_kl_coef(kl_coef: float, kl: float, target: float, completions: int) -> float:
     """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
     error = min(max(kl / target - 1, -0.2), 0.2)
-    return kl_coef * (1 + error * completions / horizon)
+    return kl_coef * (1 + error * completions / max(KL_HORIZON, completions))
 
 
 @dataclass(frozen=True)
@@ -171,13 +172,6 @@ LOSSES = {
     "dppo_tv": PolicyLoss(dppo_tv_loss, trains_zero_advantage=False),
     "dppo_kl": PolicyLoss(dppo_kl_loss, trains_zero_advantage=False),
 }
-
-
-def check_loss(config: BaseConfig) -> None:
-    """Raise UserError for an entry of LOSSES that does not say whether rows of advantage 0 matter to it."""
-    got = f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected PolicyLoss"
-    advice = f"try LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)"
-    need(isinstance(LOSSES[config.loss], PolicyLoss), f"{got}; {advice}")
 
 
 def mismatch_mode(config: BaseConfig) -> str:
