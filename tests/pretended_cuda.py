@@ -52,6 +52,7 @@ NAMES = (
 )
 FACTORIES = {getattr(torch, name) for name in NAMES.split()}
 FROM_TENSORS = {torch.tensor, torch.as_tensor, torch.asarray}
+RMS_NORMS = {torch.rms_norm, torch.nn.functional.rms_norm}
 MOVES = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu}
 QUERIES = {  # of torch.cuda, as one GPU answers them
     "is_available": lambda: True,
@@ -209,6 +210,8 @@ class Calls(TorchFunctionMode):
             return self.moved(func, list(args), kwargs)
         if func in FACTORIES:
             return self.made(func, args, kwargs)
+        if func in RMS_NORMS and gpu.marks.of(args[0]) == "cuda":
+            return self.one_kernel(func, args, kwargs)
         if func is torch.Tensor.tolist and gpu.marks.of(args[0]) == "cuda":
             gpu.wait("tolist")
         if getattr(func, "__name__", "") in ("numpy", "__array__") and gpu.marks.of(args[0]) == "cuda":
@@ -219,6 +222,14 @@ class Calls(TorchFunctionMode):
         out = func(*args, **kwargs | {"device": torch.device("cpu")})  # zeros_like, new_zeros and their kind
         for x in tensors(out):
             gpu.marks.put(x, "cuda" if is_cuda(device) else "cpu")
+        return out
+
+    def one_kernel(self, func, args, kwargs):
+        """What CUDA has a kernel for where weights have the input's dtype; the operators of the CPU do not count."""
+        before, weight = self.gpu.launches, kwargs.get("weight", args[2] if len(args) > 2 else None)
+        out = func(*args, **kwargs)
+        if weight is None or weight.dtype == args[0].dtype:
+            self.gpu.launches = before + 1
         return out
 
     def made(self, func, args, kwargs):

@@ -36,6 +36,7 @@ from parts.learning.losses import (
     AGGREGATIONS,
     LOSSES,
     contributing,
+    covariance_choice,
     gspo_loss,
     kl_estimate,
     kl_loss,
@@ -66,6 +67,8 @@ OUR_LOSSES = {  # bounds that some tokens reach
     "gmpo": {"clip_eps_low": 0.2, "clip_eps_high": 0.3},
     "dppo_tv": {"clip_eps_low": 0.1, "clip_eps_high": 0.15, "dual_clip": 1.5},
     "dppo_kl": {"clip_eps_low": 0.02, "clip_eps_high": 0.03, "dual_clip": 1.5},
+    "clip_cov": {"cov_frac": 0.2, "cov_low": 0.01, "cov_high": 1.5},
+    "kl_cov": {"cov_frac": 0.2, "kl_cov_coef": 0.7},
 }
 OUR_AGGREGATIONS = "token_mean seq_mean_token_mean seq_mean_token_sum seq_mean_token_sum_norm fixed_length".split()
 GROUPS = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 3, 3])  # of 3, 4, 1 and 2
@@ -143,7 +146,7 @@ def group_oracle(name, scores, mask, alone, ddof=1):
     return whiten(tokens, mask) if name == "reinforce_pp_baseline" else tokens
 
 
-def row_oracle(name, lp, old, a, c):
+def row_oracle(name, lp, old, a, c, chosen):
     """Of one row's response, numpy, from the papers' equations.
 
     Loss per token, its Jacobian d loss[s] / d lp[t], and the tokens whose loss a bound changes.
@@ -151,12 +154,13 @@ def row_oracle(name, lp, old, a, c):
     d, n = lp - old, len(lp)
     r = np.exp(np.clip(d, -20, 20))
     low, high = c.clip_eps_low, c.clip_eps_high
-    if name == "clip":
+    if name in ("clip", "clip_cov"):
         plain, bounded = -a * r, -a * np.clip(r, 1 - low, 1 + high)
         loss, slope = np.maximum(plain, bounded), np.where(bounded > plain, 0, -a * r)
-        dual = (a < 0) & (loss > -a * c.dual_clip) if c.dual_clip else np.zeros(n, bool)
+        dual = (a < 0) & (loss > -a * c.dual_clip) if c.dual_clip and name == "clip" else np.zeros(n, bool)
         loss, slope = np.where(dual, -a * c.dual_clip, loss), np.where(dual, 0, slope)
-        return loss, np.diag(slope), dual | (bounded > plain)
+        keep = 1 - chosen if name == "clip_cov" else 1
+        return loss * keep, np.diag(slope * keep), chosen if name == "clip_cov" else dual | (bounded > plain)
     if name == "reinforce":
         return -a * lp, np.diag(-a), np.zeros(n)
     if name == "gspo":
@@ -175,13 +179,15 @@ def row_oracle(name, lp, old, a, c):
         s = np.exp(bounded.mean())
         slopes = np.tile(np.where(bounded == d, -a.mean() * s / n, 0), (n, 1))
         return np.full(n, -a.mean() * s), slopes, (bounded != d) & (a.mean() != 0)
-    assert name in ("dppo_tv", "dppo_kl")
-    p, q = np.exp(lp), np.exp(old)
-    kl = q * np.log(q / p) + (1 - q) * np.log((1 - q + 1e-8) / (1 - p + 1e-8))
-    far = np.abs(p - q) if name == "dppo_tv" else kl
-    stop = ((a > 0) & (p > q) & (far > high)) | ((a <= 0) & (p < q) & (far > low))
-    w = np.where(stop, 0, np.minimum(r, c.dual_clip))
-    return -w * a * lp, np.diag(-w * a), w != r
+    if name in ("dppo_tv", "dppo_kl"):
+        p, q = np.exp(lp), np.exp(old)
+        kl = q * np.log(q / p) + (1 - q) * np.log((1 - q + 1e-8) / (1 - p + 1e-8))
+        far = np.abs(p - q) if name == "dppo_tv" else kl
+        stop = ((a > 0) & (p > q) & (far > high)) | ((a <= 0) & (p < q) & (far > low))
+        w = np.where(stop, 0, np.minimum(r, c.dual_clip))
+        return -w * a * lp, np.diag(-w * a), w != r
+    assert name == "kl_cov"
+    return -a * r + c.kl_cov_coef * np.abs(d) * chosen, np.diag(-a * r + c.kl_cov_coef * np.sign(d) * chosen), chosen
 
 
 def weight_oracle(how, lengths, config):
@@ -196,7 +202,25 @@ def weight_oracle(how, lengths, config):
     }[how]
 
 
-def minibatch_oracle(config, logprobs, old, advantages, mask):
+def covariance_oracle(config, logprobs, old, advantages, mask, draw):
+    """The tokens that Clip-Cov and KL-Cov treat, one by one."""
+    where = mask.numpy() == 1
+    a, lp, count = advantages.numpy(), logprobs.numpy(), max(1, int(config.cov_frac * where.sum()))
+    cov = (a - a[where].mean()) * (lp - lp[where].mean())
+    if config.loss == "kl_cov":
+        order = sorted(zip(*np.nonzero(where), strict=True), key=lambda at: -cov[at])
+    else:
+        r = np.exp(lp - old.numpy())
+        clipped = ((a > 0) & (r > 1 + config.clip_eps_high)) | ((a < 0) & (r < 1 - config.clip_eps_low))
+        able = where & ~clipped & (cov > config.cov_low) & (cov < config.cov_high)
+        order = sorted(zip(*np.nonzero(able), strict=True), key=lambda at: draw.numpy()[at])
+    chosen = np.zeros_like(a)
+    for at in order[:count]:
+        chosen[at] = 1
+    return chosen
+
+
+def minibatch_oracle(config, logprobs, old, advantages, mask, chosen):
     """Value and gradient of the minibatch's loss by the oracles above, and the tokens that a bound changes."""
     weights, value = weight_oracle(config.aggregation, mask.sum(1).int().tolist(), config), 0.0
     gradient, clipped = np.zeros(mask.shape), np.zeros(mask.shape)
@@ -204,7 +228,7 @@ def minibatch_oracle(config, logprobs, old, advantages, mask):
         where = mask[row].numpy() == 1
         if where.any():
             x = [t[row].numpy()[where] for t in (logprobs, old, advantages)]
-            loss, jacobian, clipped[row][where] = row_oracle(config.loss, *x, config)
+            loss, jacobian, clipped[row][where] = row_oracle(config.loss, *x, config, np.asarray(chosen)[row][where])
             value += weight * loss.sum()
             gradient[row][where] = weight * jacobian.sum(0)
     return value, gradient, clipped
@@ -448,7 +472,7 @@ def test_kl_in_the_loss_stays_out_of_the_scores():
 
 
 PAIRS = list(itertools.product(OUR_LOSSES, OUR_AGGREGATIONS))
-EACH = [*zip(OUR_LOSSES, itertools.cycle(OUR_AGGREGATIONS), strict=False)]  # every loss and aggregation
+EACH = [*zip(OUR_LOSSES, OUR_AGGREGATIONS * 2, strict=True)]  # every loss once, every aggregation twice
 
 
 @pytest.mark.parametrize(("name", "aggregation"), PAIRS)
@@ -456,15 +480,34 @@ EACH = [*zip(OUR_LOSSES, itertools.cycle(OUR_AGGREGATIONS), strict=False)]  # ev
 def test_losses_and_aggregations_equal_numpy_in_value_and_gradient(name, aggregation, lengths):
     config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name])
     logprobs, old, advantages, mask = case(lengths=lengths)
+    draw = torch.rand(mask.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    chosen = covariance_oracle(config, logprobs, old, advantages, mask, draw)
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old, "advantages": advantages}
+    piece["chosen"] = torch.as_tensor(chosen)
     got = value_and_gradient(lambda x: minibatch_loss(config, piece, x), logprobs)
-    *expected, clipped = minibatch_oracle(config, logprobs, old, advantages, mask)
+    *expected, clipped = minibatch_oracle(config, logprobs, old, advantages, mask, chosen)
     for mine, theirs in zip(got, expected, strict=True):
         assert np.abs(theirs).max() > 1e-4
         close(mine, theirs)
     assert clipped.any() == (name not in ("reinforce", "sapo"))
-    known = {"logprobs": logprobs, "old_logprobs": old, "advantages": advantages}
+    known = {"logprobs": logprobs, "old_logprobs": old, "advantages": advantages, "chosen": piece["chosen"]}
     close(LOSSES[name](**known, mask=mask, config=config)[1] * mask, clipped)
+
+
+@pytest.mark.parametrize("name", ["clip_cov", "kl_cov"])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 1.0])
+def test_the_tokens_that_covariance_chooses(name, share):
+    config = make_config(loss=name, **{**OUR_LOSSES[name], "cov_frac": share})
+    logprobs, old, advantages, mask = case()
+    logprobs, old, advantages = (torch.where(mask == 1, x, 50.0) for x in (logprobs, old, advantages))  # never read
+    draw = torch.rand(mask.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    got = covariance_choice(logprobs, old, advantages, mask, draw, config)
+    expected = covariance_oracle(config, logprobs, old, advantages, mask, draw)
+    assert expected.sum() == 1 if share == 0.0 else expected.sum() >= 2
+    close(got, expected)
+    assert (got * (1 - mask)).sum() == 0
+    config.cov_low, config.cov_high = 90.0, 91.0
+    assert name == "kl_cov" or covariance_choice(logprobs, old, advantages, mask, draw, config).sum() == 0
 
 
 def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient():
@@ -478,12 +521,12 @@ def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient():
     close(gradient, expected)
 
 
-@pytest.mark.parametrize("name", OUR_LOSSES)
+@pytest.mark.parametrize("name", [name for name in OUR_LOSSES if name != "clip_cov"])
 def test_the_first_update_of_every_loss_is_that_of_reinforce(name):
     """At ratio 1 the gradient is -A grad log pi, weighted; a sequence-level loss spreads it evenly over the tokens."""
     assert sorted(LOSSES) == sorted(OUR_LOSSES) and list(AGGREGATIONS) == OUR_AGGREGATIONS, "one has no oracle here"
     logprobs, _, advantages, mask = case()
-    piece = {"loss_mask": mask, "rollout_logprobs": logprobs, "advantages": advantages}
+    piece = {"loss_mask": mask, "rollout_logprobs": logprobs, "advantages": advantages, "chosen": mask}
     settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": 20.0 if name == "dppo_kl" else 0.0}
     for aggregation in ("seq_mean_token_mean",) if name == "gmpo" else OUR_AGGREGATIONS:
         config = make_config(loss=name, aggregation=aggregation, **settings)
@@ -492,7 +535,7 @@ def test_the_first_update_of_every_loss_is_that_of_reinforce(name):
 
 
 @pytest.mark.parametrize("gap", [-40.0, 40.0])
-@pytest.mark.parametrize("name", [name for name in OUR_LOSSES if name != "gmpo"])
+@pytest.mark.parametrize("name", [name for name in OUR_LOSSES if name not in ("clip_cov", "kl_cov", "gmpo")])
 def test_extreme_ratios_stay_finite(name, gap):
     old, mask = torch.full((2, 3), -45.0), torch.ones(2, 3)
     config = make_config(loss=name, clip_eps_low=0.2, clip_eps_high=0.2)
@@ -1058,6 +1101,7 @@ def random_batch(models, kl=False, zero_rows=(2, 5), masked_rows=(6,)):
     batch["rollout_logprobs"] = batch["old_logprobs"] + noise[1]
     keep = torch.tensor([i not in zero_rows for i in range(8)])
     batch["advantages"] = normal(23, 8, 1) * keep[:, None] * mask
+    batch["draw"] = torch.rand(mask.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     if kl:
         batch["ref_logprobs"] = logprobs + noise[2]
     return batch
@@ -1087,7 +1131,10 @@ def oracle_gradient(config, models, batch, rows):
         live[row] = torch.log_softmax(logits, -1).gather(1, ids[at, None])[:, 0]
         logprobs[row, where] = live[row].detach()
     x = [logprobs[rows], batch["old_logprobs"][rows], batch["advantages"][rows], batch["loss_mask"][rows]]
-    value, slopes, _ = minibatch_oracle(config, *x)
+    chosen = np.zeros(x[0].shape)
+    if config.loss in ("clip_cov", "kl_cov"):
+        chosen = covariance_oracle(config, *x, batch["draw"][rows])
+    value, slopes, _ = minibatch_oracle(config, *x, chosen)
     surrogate = 0.0
     for i, row in enumerate(rows):
         where = batch["response_mask"][row].bool()
@@ -1186,7 +1233,7 @@ def test_rows_that_contribute_nothing_cost_no_pass(models_of, forwards, monkeypa
     batch = random_batch(models)
     forwards.clear()
     got, sums, _ = gradient_of(config, models, batch)
-    assert sum(forwards) == 5
+    assert sum(forwards) == (2 * 7 if name in ("clip_cov", "kl_cov") else 5)
     patch_rooms(monkeypatch, "contributing", lambda config, batch: list(range(8)))
     everything, all_sums, _ = gradient_of(config, models, batch)
     assert relative(got, everything) < 1e-9
@@ -1241,7 +1288,7 @@ def test_experience_runs_rows_with_signal_only(models_of, forwards, minibatches,
 # ------------------------------------------------------------------------------------------------ processes
 
 
-@pytest.mark.parametrize(("name", "aggregation"), [EACH[0], EACH[2], EACH[4]])
+@pytest.mark.parametrize(("name", "aggregation"), [EACH[0], EACH[2], EACH[4], EACH[8]])
 def test_processes_do_not_change_the_gradient(models_of, monkeypatch, name, aggregation):
     config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name], micro_batch_tokens=70)
     models = models_of(config)
@@ -1255,15 +1302,16 @@ def test_processes_do_not_change_the_gradient(models_of, monkeypatch, name, aggr
     close(torch.maximum(parts[0][2], parts[1][2]), peak, 1e-6)
 
 
-def test_an_update_with_fewer_rows_than_processes(models_of, monkeypatch):
+@pytest.mark.parametrize("loss", ["clip", "kl_cov"])
+def test_an_update_with_fewer_rows_than_processes(models_of, monkeypatch, loss):
     """A process whose share of a minibatch is empty still takes part in every sum."""
-    config = make_config(batch_size=8, group_size=2, minibatches=4, lr=1e-3, aggregation="token_mean")
+    config = make_config(loss=loss, batch_size=8, group_size=2, minibatches=4, lr=1e-3, aggregation="token_mean")
     models = models_of(config)
     batch = random_batch(models, zero_rows=(0, 2, 4, 5, 7), masked_rows=(6,))
     copies = [dataclasses.replace(models, policy=copy.deepcopy(models.policy)) for _ in range(3)]
     expected = updated(config, copies[2], batch)
     metrics = side_by_side(monkeypatch, lambda rank: updated(config, copies[rank], batch))
-    assert expected["optim/updates"] >= 1
+    assert expected["optim/updates"] >= (1 if loss == "clip" else 4)
     for rank in range(2):
         assert metrics[rank] == pytest.approx(expected, rel=1e-4, abs=1e-6)
         for mine, theirs in zip(copies[rank].policy.parameters(), copies[2].policy.parameters(), strict=True):
@@ -1437,7 +1485,7 @@ def test_remax_has_the_greedy_completion_of_each_prompt_as_baseline():
 COMMON = """
 advantage=grpo loss=clip aggregation=token_mean group_size=8 ppo_epochs=1 minibatches=1 dynamic_sampling=no
 kl_coef=0 kl_in=loss kl_estimator=k3 missing_eos_penalty=0 overlong_share=0 dual_clip=0 clip_eps_low=0.2
-clip_eps_high=0.2 sapo_tau_pos=1 sapo_tau_neg=1.05
+clip_eps_high=0.2 sapo_tau_pos=1 sapo_tau_neg=1.05 cov_frac=2e-4 cov_low=1 cov_high=5 kl_cov_coef=1
 """
 KL = "kl_in=reward kl_estimator=k1 kl_coef="
 BY_HAND = {  # from the papers: what each preset has instead
@@ -1459,6 +1507,8 @@ BY_HAND = {  # from the papers: what each preset has instead
     "gmpo": "loss=gmpo clip_eps_low=0.4 clip_eps_high=0.4 aggregation=seq_mean_token_mean minibatches=4",
     "dppo_tv": "loss=dppo_tv clip_eps_low=0.15 clip_eps_high=0.15 dual_clip=20 minibatches=4",
     "dppo_kl": "loss=dppo_kl clip_eps_low=0.05 clip_eps_high=0.05 dual_clip=20 minibatches=4",
+    "clip_cov": "loss=clip_cov minibatches=4",
+    "kl_cov": "loss=kl_cov minibatches=4",
 }
 
 
@@ -1500,6 +1550,8 @@ def test_a_setting_of_a_preset_can_be_overridden_by_config_flags_and_yaml(tmp_pa
         ({"overlong_share": 1.5}, "overlong_share 1.5; expected 0 to 1"),
         ({"dual_clip": 0.5}, "dual_clip 0.5; expected 0 (off) or more than 1"),
         ({"seed": 2**32}, "seed 4294967296; expected less than 2^32"),
+        ({"algorithm": "kl_cov", "cov_frac": 1.5}, "expected cov_frac <= 1"),
+        ({"algorithm": "clip_cov", "cov_low": 6.0}, "expected cov_frac <= 1 and cov_low <= cov_high"),
         ({"mismatch_high": 0.9}, "exclude 1"),
         ({"aggregation": "fixed_length"}, "try --norm_length 1024"),
         ({"norm_length": 100}, "norm_length 100 with aggregation seq_mean_token_mean; expected aggregation fixed"),

@@ -76,7 +76,7 @@ def gradients(config, models, batch) -> torch.Tensor:
 
 
 # of each way to use a completion's other tokens: none, their mean, their sum of KL, all of the batch
-@pytest.mark.parametrize("algorithm", ["ppo", "gspo", "gmpo", "reinforce_pp", "reinforce_pp_baseline"])
+@pytest.mark.parametrize("algorithm", ["ppo", "gspo", "gmpo", "reinforce_pp", "reinforce_pp_baseline", "clip_cov"])
 def test_tokens_of_prompts_and_environment_are_never_in_the_loss(folder, algorithm):
     """Whatever stands at them, log-probs, advantages, values: the same gradient, bit for bit."""
     more = {"mismatch": "seq_mask", "mismatch_low": 1e-9, "mismatch_high": 1e9, "entropy_coef": 0.01}

@@ -36,6 +36,8 @@ RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to
     "LoRA, seeded": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--kl_coef=0", "--steps=2", *GROUPS], 0.0),
     "rows of nothing": ("ppo_train", TRUNCATED, 0.0),
     "rounding": ("ppo_train", ["--algorithm=grpo", "--kl_coef=0", "--minibatches=2", "--steps=2", *GROUPS], 1.5e-8),
+    # of other seeds some have two tokens of nearly the same covariance, of which rounding chooses one
+    "covariance": ("ppo_train", ["--algorithm=kl_cov", "--seed=6", "--minibatches=2", "--steps=2", *GROUPS], 1.5e-8),
     "one held-out row": (
         "ppo_train",
         [

@@ -226,3 +226,16 @@ def test_caches_that_forget_are_not_gone_on_with(engines, family):
     engine = engines(family)
     assert not engine.decoding.plain
     played(engine, turn_sampler(engine))
+
+
+def test_a_cache_that_holes_disturb_is_not_gone_on_with(engines, monkeypatch):
+    """Where positions count pads too, the probe sees it."""
+    engine = engines("llama")
+    real = sampling.KeptTexts.cache_of
+
+    def faulty(self, numbers):
+        order, cache, mask = real(self, numbers)
+        return order, cache, torch.ones_like(mask)
+
+    monkeypatch.setattr(key_cache.KeptTexts, "cache_of", faulty)
+    assert not HFEngine(engine.config, engine.models).decoding.plain

@@ -119,9 +119,10 @@ SETTINGS = {  # flags, those of ppo.py and distillation.py after the page's name
     "ppo --micro_batch 1 --minibatches 2 --critic_warmup_steps 3 --gamma 0.9": PAGES["ppo"],
     "distillation --temperature 0.7 --micro_batch 2": PAGES["distillation"],
     "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0": OF_ACTORS,
+    "--algorithm clip_cov --precision fp16": TURNS | REFERENCE | CRITIC | CLIP | {"advantages_detached"},  # in fp32
     "--algorithm gdpo --loss cispo --precision bf16 --gradient_checkpointing": TURNS | REFERENCE | CRITIC | GROUPS,
-    "--algorithm maxrl": TURNS | REFERENCE | CRITIC,
-    "--algorithm dr_grpo --loss gspo --lora_rank 4 --precision fp16": TURNS | REFERENCE | CRITIC,  # in fp32
+    "--algorithm maxrl --loss kl_cov": TURNS | REFERENCE | CRITIC | CLIP,
+    "--algorithm dr_grpo --loss gspo --lora_rank 4": TURNS | REFERENCE | CRITIC,
     "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean": TURNS | CRITIC | GROUPS | CLIP,  # KL in reward
 }
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import EVAL_DATA, FEW, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
 from safetensors import SafetensorError
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -77,19 +78,47 @@ def test_auto_precision_is_bf16_where_the_gpu_has_it(monkeypatch):
     for able, name in ((True, "bf16"), (False, "fp32")):  # noqa: B007 (read by the lambda)
         assert ppo.precision_on("auto", torch.device("cuda")) == name
     assert asked == [{"including_emulation": False}] * 2, "an emulated bf16 is slower than fp32"
-    assert ppo.precision_on("auto", CPU) == "fp32"
+    for kind in ("cpu", "mps"):
+        assert ppo.precision_on("auto", torch.device(kind)) == "fp32"
     assert ppo.precision_on("fp16", CPU) == "fp16"
 
 
 def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    named = {name: ppo.device_name(ppo.Config(device=name)) for name in ("auto", "cpu")}
-    assert named == {"auto": "cpu", "cpu": "cpu"}
-    for name in ("cuda", "cuda:1", "gpu", "mps"):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    named = {name: ppo.device_name(ppo.Config(device=name)) for name in ("auto", "cpu", "mps")}
+    assert named == {"auto": "cpu", "cpu": "cpu", "mps": "mps"}
+    for name in ("cuda", "cuda:1", "gpu", "mps:0"):
         with pytest.raises(ppo.UserError, match=f"got --device {name}; expected"):
             ppo.device_name(ppo.Config(device=name))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [ppo.device_name(ppo.Config(device=name)) for name in ("auto", "cuda:1")] == ["cuda", "cuda:1"]
+
+
+class NoFloat64(TorchDispatchMode):
+    """Fails where an operation gives float64, conversions of what numpy drew aside, as Apple's GPUs have none."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        wide = isinstance(out, torch.Tensor) and out.dtype == torch.float64
+        assert not wide or func.overloadpacket.__name__ in ("detach", "lift_fresh", "alias"), func
+        return out
+
+
+def test_a_step_and_its_draws_without_float64(monkeypatch, tmp_path):
+    """Tokens drawn in float32 are those in float64, and none of probability 0 is drawn at the edge."""
+    log_probs = torch.log_softmax(torch.randn(500, 40, generator=torch.Generator().manual_seed(0)), -1)
+    uniform = torch.rand(500, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    wide, narrow_uniform = ppo.inverse_cdf(log_probs, uniform), uniform.float()
+    assert ppo.widest_float(torch.device("mps")) == torch.float32 and ppo.widest_float(CPU) == torch.float64
+    monkeypatch.setattr(ppo, "widest_float", lambda device: torch.float32)
+    flags = ["--steps=1", "--batch_size=8", "--max_new_tokens=4", "--algorithm=clip_cov", "--group_size=4"]
+    flags += ["--plot_every=0", "--save_every=0", "--eval_data=", f"--output_dir={tmp_path / 'run'}"]
+    with NoFloat64():
+        narrow = ppo.inverse_cdf(log_probs, narrow_uniform)
+        edge = ppo.inverse_cdf(torch.tensor([[0.5, 0.5, 0.0]]).log(), torch.ones(1))
+        assert ppo.main([*flags, f"--data={EVAL_DATA}"]) == 0
+    assert (narrow != wide).sum() <= 1 and edge.tolist() == [1]
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ EXPECTED = [  # flags; overrides that they give, where @ is actor_rollout_ref an
     ("--algorithm dapo", "@.actor.clip_ratio_low=0.2 @.actor.clip_ratio_high=0.28 algorithm.filter_groups.enable=True "
      "+!.max_refills=3 +!.train_batch_size=16 +reward.reward_kwargs.overlong_share=0.2"),
     ("--algorithm dppo_tv", "@.actor.clip_ratio_c=20.0"),
-
+    ("--algorithm kl_cov", "@.actor.policy_loss.ppo_kl_coef=1.0 @.actor.policy_loss.kl_cov_ratio=0.0002"),
     ("--aggregation fixed_length --norm_length 7", "@.actor.loss_agg_mode=seq-mean-token-sum-norm "
      "@.actor.loss_scale_factor=7"),
     # verl's actor trains from the step of this number on, counted from 1

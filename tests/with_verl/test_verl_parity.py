@@ -176,7 +176,12 @@ def verl_config(scale=None, rollout_correction=None, **settings):
     names = {"clip_eps_low": "clip_ratio_low", "clip_eps_high": "clip_ratio_high", "dual_clip": "clip_ratio_c"}
     names |= {"sapo_tau_pos": "tau_pos", "sapo_tau_neg": "tau_neg"}
     actor = {names[key]: value for key, value in settings.items() if key in names and value}
-    policy = {"rollout_correction": rollout_correction} if rollout_correction else {}
+    names = {"cov_low": "clip_cov_lb", "cov_high": "clip_cov_ub", "kl_cov_coef": "ppo_kl_coef"}
+    policy = {names[key]: value for key, value in settings.items() if key in names}
+    if "cov_frac" in settings:
+        policy |= {"clip_cov_ratio": settings["cov_frac"], "kl_cov_ratio": settings["cov_frac"]}
+    if rollout_correction:
+        policy["rollout_correction"] = rollout_correction
     actor |= {"policy_loss": PolicyLossConfig(**policy)}
     actor |= {"global_batch_info": {"loss_scale_factor": scale}}
     return ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **actor)
@@ -198,6 +203,8 @@ LOSSES = {  # ours: (verl's name, settings, the aggregation of verl's where it h
     "gmpo": ("geo_mean", {"clip_eps_low": 0.2, "clip_eps_high": 0.3}, "seq_mean_token_mean"),
     "dppo_tv": ("dppo_tv", {"clip_eps_low": 0.1, "clip_eps_high": 0.15, "dual_clip": 1.5}, None),
     "dppo_kl": ("dppo_kl", {"clip_eps_low": 0.02, "clip_eps_high": 0.03, "dual_clip": 1.5}, None),
+    "clip_cov": ("clip_cov", {"cov_frac": 0.2, "cov_low": 0.01, "cov_high": 1.5}, None),
+    "kl_cov": ("kl_cov", {"cov_frac": 0.2, "kl_cov_coef": 0.7}, None),
 }
 
 
@@ -266,10 +273,26 @@ def test_losses_in_value_and_gradient(ppo, monkeypatch, name, aggregation, mask)
     config = ppo.Config(algorithm="grpo", loss=name, aggregation=aggregation, **settings, **norm)
     logprobs, old, advantages = case()
     piece = piece_of(mask, old, advantages)
-    if name not in ("reinforce", "sapo"):
+    if name in ("clip_cov", "kl_cov"):
+        draw = torch.rand(mask.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+        piece["chosen"] = ppo.covariance_choice(logprobs, old, piece["advantages"], mask, draw, config)
+        assert 2 < piece["chosen"].sum() < mask.sum() / 2
+        tokens = eligible_draws(ppo, config, logprobs, old, piece["advantages"], mask, draw)
+        monkeypatch.setattr(torch, "randperm", lambda n: tokens.argsort()[:n])  # verl draws as we do
+    elif name not in ("reinforce", "sapo"):
         clipped = ppo.policy_terms(config, piece, logprobs)[1]["policy/clip_frac"][mask.bool()]
         assert 0.05 < clipped.mean() < 0.95, "where nothing is clipped, parity says little"
     same_as_verl(ppo, config, verl_name, piece, logprobs, tolerance, mode, verl_config(scale, **settings))
+
+
+def eligible_draws(ppo, config, logprobs, old, advantages, mask, draw):
+    """Draws of the tokens among which verl's clip_cov chooses, in its order; the covariance by numpy."""
+    where = mask.bool().numpy()
+    a, lp = advantages.numpy(), logprobs.numpy()
+    cov = (a - a[where].mean()) * (lp - lp[where].mean())
+    ratio = np.exp(lp - old.numpy())
+    clipped = ((ratio > 1.2) & (a > 0)) | ((ratio < 0.8) & (a < 0))
+    return draw[torch.as_tensor(where & ~clipped & (cov > config.cov_low) & (cov < config.cov_high))]
 
 
 @pytest.mark.parametrize("name", ["clip", "gspo", "sapo", "dppo_kl"])

@@ -143,8 +143,9 @@ def device_name(config: BaseConfig) -> str:
     name = config.device
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    is_cuda = (name == "cuda" or name.startswith("cuda:")) and torch.cuda.is_available()
-    need(name == "cpu" or is_cuda, f"got --device {name}; expected auto, cpu, or cuda[:N] with a GPU; try --device cpu")
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    able = here.get(name.split(":")[0] if name.startswith("cuda:") else name, False)
+    need(able, f"got --device {name}; expected auto, cpu, cuda[:N] or mps, on a machine that has it; try --device cpu")
     return name
 
 

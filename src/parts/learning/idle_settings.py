@@ -39,10 +39,10 @@ IDLE = [
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
-    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "value_clip"),
+    *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
     *("target_kl", *EPSILONS, "importance_sampling_level"),
 )
-RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl")  # all REINFORCE's at ratio 1
+RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
 
 
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:

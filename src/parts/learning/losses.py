@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
+from parts.networks.batches import masked_mean
 
 KL_HORIZON = 10_000  # completions over which kl_coef adapts to kl_target
 
@@ -38,15 +39,19 @@ def next_kl_coef(kl_coef: float, kl: float, target: float, completions: int) -> 
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """An entry of LOSSES: the loss, and whether rows whose advantages are all 0 take part in its gradient.
+    """An entry of LOSSES: the loss, whether rows whose advantages are all 0 take part in its gradient, and whether it
+    reads `chosen`, the tokens of `covariance_choice`.
 
-    The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, all [B, T], and config, and
-    returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it. Rows of advantage 0 take
-    part where a term stands outside the advantage.
+    The loss takes by keyword what it needs of logprobs, old_logprobs, advantages, mask, chosen, all [B, T], and config,
+    and returns (loss, clipped), both [B, T]: the loss per token, and 1 where a bound changed it.
+
+    Rows take part where a term stands outside the advantage, or where tokens are chosen among those of the whole
+    minibatch.
     """
 
     per_token: object  # the function
     trains_zero_advantage: bool
+    chooses_tokens: bool = False
 
     def __call__(self, **known):
         """(loss, clipped), both [B, T]."""
@@ -162,6 +167,18 @@ def dppo_kl_loss(logprobs, old_logprobs, advantages, config, **_):
     return dppo_loss(logprobs, old_logprobs, advantages, config, *bounds)
 
 
+def clip_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
+    """The clipped surrogate without the chosen tokens: Clip-Cov (Cui 2025, arXiv 2505.22617, eq. 10-11)."""
+    loss, _, _ = policy_loss(logprobs, old_logprobs, advantages, config.clip_eps_low, config.clip_eps_high, 0.0)
+    return loss * (1 - chosen), chosen
+
+
+def kl_cov_loss(logprobs, old_logprobs, advantages, chosen, config, **_):
+    """-A ratio, plus kl_cov_coef |log-ratio| on the chosen tokens: KL-Cov (Cui 2025, arXiv 2505.22617, eq. 12-13)."""
+    ratio, distance = likelihood_ratio(logprobs, old_logprobs), (logprobs - old_logprobs).abs()
+    return -advantages * ratio + config.kl_cov_coef * distance * chosen, chosen
+
+
 LOSSES = {
     "clip": PolicyLoss(clip_loss, trains_zero_advantage=False),
     "reinforce": PolicyLoss(reinforce_loss, trains_zero_advantage=False),
@@ -171,7 +188,26 @@ LOSSES = {
     "gmpo": PolicyLoss(gmpo_loss, trains_zero_advantage=False),
     "dppo_tv": PolicyLoss(dppo_tv_loss, trains_zero_advantage=False),
     "dppo_kl": PolicyLoss(dppo_kl_loss, trains_zero_advantage=False),
+    "clip_cov": PolicyLoss(clip_cov_loss, trains_zero_advantage=True, chooses_tokens=True),  # looks at every token
+    "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True, chooses_tokens=True),
 }
+
+
+def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
+    """The tokens that Clip-Cov or KL-Cov treats, [B, T] of 0 and 1: a share cov_frac, at least one where there is one.
+
+    cov = (A - mean A)(log pi - mean log pi) over the masked tokens of the whole minibatch. KL-Cov takes the largest;
+    Clip-Cov takes those with the least `draw` (uniform, [B, T]) among the unclipped with cov_low < cov < cov_high.
+    """
+    cov = (advantages - masked_mean(advantages, mask)) * (logprobs - masked_mean(logprobs, mask))
+    eligible, order = mask.bool(), -cov
+    if config.loss == "clip_cov":
+        bounds = (config.clip_eps_low, config.clip_eps_high, 0.0)
+        clipped = policy_loss(logprobs, old_logprobs, advantages, *bounds)[2].bool()
+        eligible, order = eligible & ~clipped & (cov > config.cov_low) & (cov < config.cov_high), draw
+    count = min(max(int(config.cov_frac * mask.sum()), 1), int(eligible.sum()))
+    best = order.masked_fill(~eligible, math.inf).flatten().topk(count, largest=False).indices
+    return torch.zeros_like(cov).flatten().index_fill(0, best, 1.0).view_as(cov)
 
 
 def mismatch_mode(config: BaseConfig) -> str:
@@ -226,8 +262,8 @@ def policy_terms(config: BaseConfig, piece: dict, logprobs):
     """
     old = piece.get("old_logprobs", logprobs.detach())
     mask, sampled = piece["loss_mask"], piece["rollout_logprobs"]
-    known = {"logprobs": logprobs, "old_logprobs": old, "advantages": piece["advantages"], "mask": mask}
-    loss, clipped = LOSSES[config.loss](**known, config=config)
+    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}
+    loss, clipped = LOSSES[config.loss](logprobs=logprobs, old_logprobs=old, mask=mask, config=config, **known)
     how, w = mismatch_mode(config), likelihood_ratio(old, sampled)
     weights = mismatch_weights(old, sampled, mask, how, config.mismatch_low, config.mismatch_high)
     if how != "none":

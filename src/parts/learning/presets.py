@@ -47,8 +47,10 @@ PRESETS = {
     "gmpo": {**OF_SEQUENCES, "loss": "gmpo", "clip_eps_low": 0.4, "clip_eps_high": 0.4},
     "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
     "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
+    "clip_cov": {"loss": "clip_cov", "minibatches": 4},
+    "kl_cov": {"loss": "kl_cov", "minibatches": 4},
 }
-CLIPPED = {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl"}
+CLIPPED = {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}
 READ_BY = {  # settings that only some values of a choice read
     **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
     **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
@@ -57,6 +59,9 @@ READ_BY = {  # settings that only some values of a choice read
     "gamma": ("advantage", {"gae", "reinforce_pp"}),
     **dict.fromkeys(("clip_eps_low", "clip_eps_high"), ("loss", CLIPPED)),
     **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
+    **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
+    "cov_frac": ("loss", {"clip_cov", "kl_cov"}),
+    "kl_cov_coef": ("loss", {"kl_cov"}),
     "dual_clip": ("loss", {"clip", "dppo_tv", "dppo_kl"}),
     "norm_length": ("aggregation", {"fixed_length"}),
     **dict.fromkeys(("max_refills", "max_oversampling"), ("dynamic_sampling", {True})),
@@ -88,6 +93,8 @@ def check_algorithm(config: BaseConfig) -> None:
     need(c.max_oversampling >= 1, f"got max_oversampling {c.max_oversampling}; expected 1 or more; try 2")
     need(c.overlong_share <= 1, f"got overlong_share {c.overlong_share}; expected 0 to 1")
     need(c.dual_clip == 0 or c.dual_clip > 1, f"got dual_clip {c.dual_clip}; expected 0 (off) or more than 1; try 3")
+    got = f"got cov_frac {c.cov_frac}, cov_low {c.cov_low}, cov_high {c.cov_high}"
+    need(c.cov_frac <= 1 and c.cov_low <= c.cov_high, f"{got}; expected cov_frac <= 1 and cov_low <= cov_high")
     usual = type(config)(algorithm=c.algorithm)
     for name, (choice, values) in READ_BY.items():
         unread = getattr(c, choice) not in values and not is_own(getattr(c, choice))

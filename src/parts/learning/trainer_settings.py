@@ -163,7 +163,7 @@ class RolloutSettings(TrainerSettings):
     )
     max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
     # precision and memory
-    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, or cuda:N", free=True)
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps (untested)", free=True)
     micro_batch_tokens: int = setting(
         8192,
         "tokens per forward and backward pass, pads included; with share_prompts: tokens run + 1/8 of rows x columns",
@@ -259,6 +259,10 @@ class PolicySettings(RolloutSettings, ConversationSettings):
     dual_clip: float = setting(None, "bound on the ratio if the advantage is negative; dppo: always (0: off)")
     sapo_tau_pos: float = setting(1.0, "sapo: steepness of the gate for positive advantages", positive=True)
     sapo_tau_neg: float = setting(1.05, "sapo: steepness of the gate for other advantages", positive=True)
+    cov_frac: float = setting(2e-4, "clip_cov, kl_cov: share of tokens that the loss treats")
+    cov_low: float = setting(1.0, "clip_cov: least covariance of a treated token")
+    cov_high: float = setting(5.0, "clip_cov: largest covariance of a treated token")
+    kl_cov_coef: float = setting(1.0, "kl_cov: weight of a treated token's |log-ratio|")
     target_kl: float = setting(0.0, "end the update when KL(old || new) per token exceeds this (0: off)")
     # critic, for advantage gae
     critic: str = setting(

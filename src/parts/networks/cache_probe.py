@@ -20,7 +20,7 @@ from parts.networks.forward import (
     set_attention,
     settle_logits,
 )
-from parts.networks.key_cache import group_rows, has_plain_layers, select_rows
+from parts.networks.key_cache import KeptTexts, group_rows, has_plain_layers, select_rows
 from parts.networks.loading import load_network
 from parts.networks.models import Models, autocast, compute_dtype, unwrapped
 from parts.networks.tokenizers import end_and_pad_ids
@@ -85,28 +85,37 @@ def holds(gap, limit: float) -> bool:
 
 
 def turns_gap(models: Models, config) -> float:
-    """Mean relative gap between texts continued by one token and by three and whole texts; inf for other caches.
+    """Mean relative gap between texts read in turns, with pads in between, and whole texts; inf for other caches.
 
     `config` is the policy's text config.
     """
     texts, gaps, policy, device = probe_texts(config.vocab_size), [], models.policy, models.device
-    expected = states_alone(policy, texts, device)
-    for lengths in ((5, 2), (5,)):  # with pads and without
-        ids, mask = left_pad([text[:n] for text, n in zip(texts, lengths, strict=False)], models.pad_id, device)
-        cache = cached_states(policy, ids, mask, None)[1]
-        if not has_plain_layers(cache, config):
-            return math.inf
-        for new in (1, 3):
-            ends = [n + new for n in lengths]
-            parts = zip(texts, lengths, ends, strict=False)
-            ids = torch.tensor([text[n:end] for text, n, end in parts], device=device)
-            mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
-            if new == 1:
-                states = next_states(policy, ids[:, 0], mask, cache, len(ends) > 1)
-            else:
-                states = cached_states(policy, ids, mask, cache)[0][:, -1]
-            gaps += [relative_gap(state, expected[row][ends[row] - 1]) for row, state in enumerate(states)]
-            lengths = ends
+    expected = states_alone(models.policy, texts, device)
+
+    def compare(states, order, places) -> None:
+        gaps.extend(relative_gap(states[i], expected[row][places[row] - 1]) for i, row in enumerate(order))
+
+    ids, mask = left_pad([texts[0][:5], texts[1][:2]], models.pad_id, device)
+    cache = cached_states(policy, ids, mask, None)[1]
+    if not has_plain_layers(cache, config):
+        return math.inf
+    token = torch.tensor([texts[0][5], texts[1][2]], device=device)
+    grown = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(next_states(policy, token, grown, cache, True), (0, 1), (6, 3))
+    rows, lengths = torch.arange(2, device=device), torch.tensor([2, 2], device=device)
+    kept = KeptTexts({0: texts[0][:6], 1: texts[1][:3]})
+    for leaving in (rows[1:], rows[:1]):
+        kept.take([0, 1], mask, cache, leaving, rows, lengths)
+    order, cache, mask = kept.cache_of([0, 1])
+    new, new_mask = left_pad([(texts[0][6:9], texts[1][3:4])[row] for row in order], models.pad_id, device)
+    mask = torch.cat([mask, new_mask], dim=1)
+    compare(cached_states(policy, new, mask, cache)[0][:, -1], order, (9, 4))
+    token = torch.tensor([(texts[0][9], texts[1][4])[row] for row in order], device=device)
+    mask = torch.cat([mask, torch.ones_like(token[:, None])], dim=1)
+    compare(next_states(policy, token, mask, cache, True), order, (10, 5))
+    ids = torch.tensor([texts[0][:6]], device=device)  # without pads
+    cache = cached_states(policy, ids[:, :5], torch.ones_like(ids[:, :5]), None)[1]
+    compare(next_states(policy, ids[:, 5], torch.ones_like(ids), cache, False), (0,), (6,))
     return sum(gaps) / len(gaps)
 
 

@@ -68,6 +68,11 @@ def settle_precision(config: BaseConfig, device) -> None:
         say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
 
 
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def compute_dtype(config: BaseConfig, device):
     """The dtype of matrix products and of frozen weights."""
     names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

@@ -11,10 +11,10 @@ from parts.foundation.processes import np, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import left_pad
 from parts.networks.cache_probe import decoding_of_policy
-from parts.networks.faster_layers import foldable_layers, folded, onednn_linears, replaced
+from parts.networks.faster_layers import foldable_layers, folded, one_kernel_norms, onednn_linears, replaced
 from parts.networks.forward import cached_states, lm_logits, masks_itself, next_states, tempered
 from parts.networks.key_cache import KeptTexts, continued, group_rows, select_rows, worth_grouping
-from parts.networks.models import Models, autocast, compute_dtype, unwrapped
+from parts.networks.models import Models, autocast, compute_dtype, unwrapped, widest_float
 from parts.sampling.room_steps import RoomSteps
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
@@ -23,8 +23,9 @@ DRAWN_ON_CPU = 2**21  # tensors above 32 MiB get fresh memory for each token, wh
 
 def inverse_cdf(log_probs, uniform):
     """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
-    cdf = log_probs.double().exp().cumsum(-1)
-    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - 1e-12)  # below the total in spite of rounding
+    cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
+    margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
+    point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
     return torch.searchsorted(cdf, point, right=True).squeeze(-1).clamp(max=cdf.shape[1] - 1)  # a row of NaN
 
 
@@ -40,8 +41,9 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
-        exact = compute_dtype(config, models.device) == torch.float32
-        self.forms = onednn_linears(models.policy, models.device) if exact else []
+        self.forms = one_kernel_norms(models.policy, models.device)
+        if compute_dtype(config, models.device) == torch.float32:
+            self.forms += onednn_linears(models.policy, models.device)
         self.graphs = config.decode_graphs and models.device.type == "cuda" and self.can_record()
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
@@ -151,7 +153,7 @@ class HFEngine:
         tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
         logprobs = torch.zeros(n, limit, device=device)
         lengths = torch.full((n,), limit, device=device)
-        noise = None if noise is None else torch.as_tensor(noise).double().to(device)
+        noise = None if noise is None else torch.as_tensor(noise).to(widest_float(device)).to(device)
         rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
         running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
         mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)

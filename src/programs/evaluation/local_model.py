@@ -15,7 +15,7 @@ from parts.networks.adapters import base_of, load_pretrained, merged
 from parts.networks.forward import all_logits, cached_states, logprobs_and_entropy, plain_states, settle_logits
 from parts.networks.key_cache import KeptTexts, pairs_of, roomy_layer
 from parts.networks.loading import attention_choice, load_error
-from parts.networks.models import Models, autocast, check_tokens, compute_dtype
+from parts.networks.models import Models, autocast, check_tokens, compute_dtype, widest_float
 from parts.networks.tokenizers import ending_ids, read_tokenizer
 from parts.rewards.user_code import visible_text
 from parts.running.fit import USABLE_SHARE, gib, memory_for_each
@@ -71,7 +71,7 @@ class PrefixEngine(HFEngine):
         top_p = self.config.top_p
         if uniform is not None and top_p < 1:  # the smallest set of tokens with this probability
             ordered, index = log_probs.sort(dim=-1, descending=True)
-            mass = ordered.double().exp()
+            mass = ordered.to(widest_float(log_probs.device)).exp()
             outside = mass.cumsum(-1) - mass >= top_p  # the mass before each token
             log_probs = log_probs.masked_fill(outside.scatter(-1, index, outside), -math.inf)
         return super().draw(log_probs, uniform)
@@ -286,7 +286,7 @@ class LocalModel:
             for x, row, members in zip(hidden, rows, batch.values(), strict=True):
                 states += [x[len(row) - len(requests[i].scored) : len(row)] for i in members]
             nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), torch.cat(states), scored, 1.0, chunk)
-        sums = torch.stack([x.sum() for x in nats.double().split(counts)])
+        sums = torch.stack([x.sum() for x in nats.to(widest_float(nats.device)).split(counts)])
         for i, count, total in zip(numbers, counts, sums.tolist(), strict=True):  # a GPU is waited for once
             need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
             done(i, {"logprob": total, "count": count})

@@ -62,7 +62,7 @@ class Config(ConversationSettings):
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
-    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, or cuda:N")
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)")
     batch_tokens: int = setting(
         32768, "tokens per batch, with completions; halved when memory runs out", positive=True, auto=True

@@ -8,7 +8,7 @@ from parts.foundation.processes import np, sum_over_processes, torch
 from parts.learning.losses import kl_estimate
 from parts.networks.batches import collate
 from parts.networks.forward import lm_logits, pieces_of_batch, predicting_states, tempered
-from parts.networks.models import autocast
+from parts.networks.models import autocast, widest_float
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.models import ask_server, pieces_of, server_tensors
@@ -65,7 +65,7 @@ GAP_KEYS = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/ove
 
 def local_figures(config: Config, models, batch: dict):
     """Sums over a completion's tokens of what gap_figures says, with a local teacher: [B, 4]."""
-    sums = torch.zeros(len(batch["input_ids"]), 4, dtype=torch.float64, device=models.device)
+    sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
     teacher = models.teacher
     for piece_rows, _, piece in pieces_of_batch(config, models, batch, range(len(sums))):
         mask = piece["response_mask"].bool()

@@ -2,10 +2,19 @@
 
 import time
 
-from parts.foundation.processes import room_for, stop_before_update, sum_over_processes, torch
+from parts.foundation.processes import (
+    np,
+    of_first_process,
+    room_for,
+    stop_before_update,
+    sum_over_processes,
+    torch,
+)
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import (
+    LOSSES,
     contributing,
+    covariance_choice,
     next_kl_coef,
     policy_terms,
     token_weights,
@@ -14,7 +23,7 @@ from parts.learning.losses import (
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate
 from parts.networks.forward import pieces_of_batch, predicting_states, token_logprobs, token_values
-from parts.networks.models import Models, as_reference, autocast
+from parts.networks.models import Models, as_reference, autocast, widest_float
 from parts.rewards.rewards import is_scored
 from parts.running.checkpoints import TrainState
 from parts.running.progress import sampling_advice, update_advice
@@ -107,6 +116,8 @@ def frozen_outputs(config: Config, models: Models, piece: dict, names) -> dict:
 def update(config: Config, models: Models, optimizer, scaler, batch: dict, step: int, bad: int = 0) -> tuple[dict, int]:
     """Train on the batch; returns metrics, and non-finite updates in a row, `bad` of them before this step."""
     train_policy = step >= config.critic_warmup_steps
+    if LOSSES[config.loss].chooses_tokens:
+        batch = batch | {"draw": draws(config, models, batch, step)}
     switch_checkpointing(models, config.gradient_checkpointing)
 
     def accumulate(rows) -> Statistics:
@@ -131,6 +142,8 @@ def accumulate_gradients(
     rows = [int(row) for row in rows if int(row) in active]
     trained = batch["loss_mask"][torch.as_tensor(rows, dtype=torch.long, device=models.device)].sum().clamp(min=1)
     statistics = Statistics(declared(config, models, train_policy), models.device)
+    if LOSSES[config.loss].chooses_tokens and train_policy:
+        batch = batch | {"chosen": chosen_tokens(config, models, batch, rows)}
     networks = [network for network, on in ((models.policy, train_policy), (models.critic, models.critic)) if on]
     for _, _, piece in pieces_of_batch(config, models, batch, rows):
         mask, loss, hidden = piece["loss_mask"], 0.0, None
@@ -152,6 +165,25 @@ def accumulate_gradients(
             scaler.scale(loss + config.vf_coef * error).backward()
     sum_gradients(networks)
     return statistics
+
+
+def draws(config: Config, models: Models, batch: dict, step: int):
+    """A uniform number for each token of a step's batch, [B, T], by which tokens may be chosen."""
+    numbers = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
+    return torch.as_tensor(numbers).to(widest_float(models.device)).to(models.device)
+
+
+def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
+    """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
+    logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
+    for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows):
+        with torch.no_grad(), autocast(config, models.device):
+            hidden = predicting_states(models.policy, piece)
+            logprobs[piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+    sum_over_processes(logprobs)
+    mask[rows] = batch["loss_mask"][rows]
+    old, draw = batch.get("old_logprobs", logprobs), batch.get("draw", torch.zeros_like(logprobs))
+    return of_first_process(covariance_choice(logprobs, old, batch["advantages"], mask, draw, config))
 
 
 def declared(config: Config, models: Models, train_policy: bool) -> dict[str, str]:

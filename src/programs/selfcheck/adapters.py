@@ -227,6 +227,7 @@ class ScriptsTrainer(Trainer):
         small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
+        small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
         trainer.check_context(config, self.with_reference, rows + held_out)
@@ -276,6 +277,8 @@ class ScriptsTrainer(Trainer):
 
     def definitions(self):
         config = self.config
+        if getattr(config, "loss", "clip") == "clip_cov":
+            return [], "Clip-Cov leaves out tokens of its choice"
         if getattr(config, "kl_top_k", 0):
             return [], "the divergence is of chosen tokens"
         how, known = getattr(config, "aggregation", "token_mean"), {"entropy_coef": config.entropy_coef}

@@ -209,6 +209,13 @@ def loss_rows(c: Config, job: Layout) -> Rows:
     if c.loss == "sapo":
         yield "sapo_tau_pos", f"{ACTOR}.tau_pos", c.sapo_tau_pos
         yield "sapo_tau_neg", f"{ACTOR}.tau_neg", c.sapo_tau_neg
+    if c.loss in ("clip_cov", "kl_cov"):
+        yield "cov_frac", f"{POLICY_LOSS}.{c.loss}_ratio", c.cov_frac
+    if c.loss == "clip_cov":
+        yield "cov_low", f"{POLICY_LOSS}.clip_cov_lb", c.cov_low
+        yield "cov_high", f"{POLICY_LOSS}.clip_cov_ub", c.cov_high
+    if c.loss == "kl_cov":
+        yield "kl_cov_coef", f"{POLICY_LOSS}.ppo_kl_coef", c.kl_cov_coef
     yield "entropy_coef", f"{ACTOR}.entropy_coeff", c.entropy_coef
 
 

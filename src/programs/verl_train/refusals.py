@@ -151,6 +151,8 @@ def say_notes(config: Config) -> None:
             say(f"note: {name} {getattr(config, name)}: {IDLE_IN_VERL[name]}")
     if config.warmup_steps:
         say("note: warmup_steps: verl's first update has learning rate 0, so its rates follow ours one step later")
+    if config.loss in ("clip_cov", "kl_cov"):
+        say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
 
 
 def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:

@@ -32,6 +32,8 @@ LOSSES = {
     "gmpo": "geo_mean",
     "dppo_tv": "dppo_tv",
     "dppo_kl": "dppo_kl",
+    "clip_cov": "clip_cov",
+    "kl_cov": "kl_cov",
 }
 AGGREGATIONS = {
     "token_mean": "token-mean",
