@@ -1536,43 +1536,27 @@ def test_a_setting_of_a_preset_can_be_overridden_by_config_flags_and_yaml(tmp_pa
     assert (config.loss, config.clip_eps_low, config.clip_eps_high) == ("cispo", 0.01, 4.0)
 
 
-def test_an_unknown_name_is_refused(capsys):
-    with pytest.raises(UserError, match="got algorithm 'grop'; expected one of ppo, grpo"):
-        Config(algorithm="grop")
-    with pytest.raises(SystemExit):
-        parse_config(["--loss=x"])
-    assert "invalid choice" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"group_size": 1}, "group_size 1; expected several completions"),
         ({"algorithm": "remax", "dynamic_sampling": True}, "--dynamic_sampling with remax"),
-        ({"algorithm": "ppo", "dynamic_sampling": True}, "--dynamic_sampling with gae"),
         ({"adam_beta2": 1.0}, "below 1"),
         ({"kl_coef": 0.0, "kl_target": 6.0}, "--kl_target with kl_coef 0"),
         ({"kl_coef": 0.05, "kl_target": 6.0}, "KL in the loss; expected it in the reward"),
-        ({"algorithm": "rloo", "kl_target": 6.0, "kl_horizon": 128}, "kl_horizon 128 with batch_size 128"),
         ({"algorithm": "rloo", "kl_estimator": "k3_ratio"}, "k3_ratio in the reward"),
         ({"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward"}, "gdpo with the KL in the reward"),
         ({"algorithm": "maxrl", "overlong_share": 0.2}, "maxrl with a penalty or KL"),
-        ({"algorithm": "maxrl", "missing_eos_penalty": 0.2}, "maxrl with a penalty or KL"),
-        ({"algorithm": "maxrl", "kl_coef": 0.1, "kl_in": "reward"}, "maxrl with a penalty or KL"),
         ({"overlong_share": 1.5}, "overlong_share 1.5; expected 0 to 1"),
         ({"dual_clip": 0.5}, "dual_clip 0.5; expected 0 (off) or more than 1"),
         ({"seed": 2**32}, "seed 4294967296; expected less than 2^32"),
         ({"algorithm": "kl_cov", "cov_frac": 1.5}, "expected cov_frac <= 1"),
         ({"algorithm": "clip_cov", "cov_low": 6.0}, "expected cov_frac <= 1 and cov_low <= cov_high"),
         ({"mismatch_high": 0.9}, "exclude 1"),
-        ({"mismatch_low": 1.1}, "exclude 1"),
         ({"aggregation": "fixed_length"}, "try --norm_length 1024"),
         ({"norm_length": 100}, "norm_length 100 with aggregation seq_mean_token_mean; expected aggregation fixed"),
-        ({"critic_warmup_steps": 3}, "critic_warmup_steps 3 with advantage grpo; expected advantage gae"),
         ({"sapo_tau_pos": 2.0}, "sapo_tau_pos 2.0 with loss clip; expected loss sapo"),
-        ({"algorithm": "rloo", "advantage_std": "biased"}, "advantage_std biased with advantage rloo"),
         ({"batch_size": 120, "group_size": 8, "minibatches": 7}, "multiple of 56; try --batch_size 168"),
-        ({"group_size": 0}, "got group_size 0; expected more than 0"),
         ({"algorithm": "dapo", "max_oversampling": 0.5}, "got max_oversampling 0.5; expected 1 or more"),
     ],
 )

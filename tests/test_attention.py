@@ -3,7 +3,6 @@
 import pytest
 import torch
 import transformers
-from conftest import TINY_LM, load_script
 
 from parts.foundation.messages import UserError
 from parts.networks.batches import collate
@@ -71,12 +70,3 @@ def test_a_kind_that_is_not_there_is_told(tmp_path):
     transformers.MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1).save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"got --attn_implementation sdpa .*; try --attn_implementation auto"):
         shaped_network(make_config("sdpa"), str(tmp_path))
-
-
-def test_evaluation_takes_it_for_its_own_engine_only(capsys):
-    evaluation = load_script("evaluation")
-    flags = ["--model", str(TINY_LM), "--task", "math", "--attn_implementation", "eager"]
-    assert evaluation.main([*flags, "--engine", "vllm"]) == 2
-    assert "got --attn_implementation, which only --engine hf reads" in capsys.readouterr().err
-    model = evaluation.LocalModel(evaluation.parse_config(flags), str(TINY_LM), CPU)
-    assert model.model.config._attn_implementation == "eager"

@@ -2,15 +2,12 @@
 
 import ctypes
 import os
-import re
 import types
 
 import pytest
 import torch
-from conftest import ROOT
 
 from parts.foundation import processes
-from parts.foundation.messages import UserError
 from parts.foundation.processes import CpuThreads, cpu_limit, use_huge_pages, wait_passively
 from parts.foundation.settings import BaseConfig
 
@@ -77,12 +74,6 @@ def test_what_the_user_has_set_stays(threads, monkeypatch):
     assert threads.numbers == [4, 3] and not threads.looks
 
 
-def test_a_number_of_threads_is_a_number(threads):
-    for value in ("0", "-1", "two", "1.5", ""):
-        with pytest.raises(UserError, match="expected auto or a number"):
-            threads.begin(config(value), CPU)
-
-
 @pytest.mark.parametrize("slow", [1, 4])
 def test_the_faster_number_is_kept_and_a_change_is_said(threads, monkeypatch, capsys, slow):
     clock = [0.0]
@@ -106,14 +97,6 @@ def test_idle_threads_leave_their_core_unless_the_user_says_how_they_wait(monkey
     wait_passively()
     assert os.environ.get("GOMP_SPINCOUNT") == {"": "1000", "GOMP_SPINCOUNT": "5"}.get(set_by_user)
     os.environ.pop("GOMP_SPINCOUNT", None)
-
-
-def test_pages_say_how_idle_threads_wait_before_torch_loads():
-    for page in ("ppo", "grpo", "distillation", "multi_turn", "basic_grpo_training"):
-        text = (ROOT / "templates" / f"{page}.py").read_text(encoding="utf-8")
-        waits = re.search(r'^os\.environ\.setdefault\("GOMP_SPINCOUNT", "1000"\)', text, re.MULTILINE)
-        loads = re.search(r"^ *(import|from) (torch|transformers|datasets|trl)\b", text, re.MULTILINE)
-        assert waits.start() < loads.start(), page
 
 
 @pytest.mark.parametrize("set_by_user", ["0", "1", None])

@@ -1,8 +1,6 @@
 """The model of `make demo-tools`: made as it is committed, playable, able to call, and not doing it."""
 
-import random
 import re
-from types import SimpleNamespace
 
 import pytest
 from conftest import ASSETS, ROOT, load_module, read_lines, write_lines
@@ -83,30 +81,6 @@ def test_the_committed_data_and_tokenizer_are_the_generators(maker, committed, t
     tokenizer = committed[1]
     assert all(len(tokenizer.tokenize(word.replace("Ġ", " "))) == 1 for word in maker.TOOLS_WORDS)
     assert tokenizer.tokenize("347*58") == list("347*58")
-
-
-def test_the_warm_up_never_sees_held_out_rows(maker, committed, monkeypatch):
-    class Few(random.Random):
-        """Draws 100 and 101 only."""
-
-        def randrange(self, start, stop):
-            return start + self.getrandbits(1)
-
-    monkeypatch.setattr(maker, "random", SimpleNamespace(Random=Few))
-    tokenizer, held_out = committed[1], [(100, 100), (100, 101), (101, 100)]
-    ids, _ = maker.talks(tokenizer, held_out, 16, 0)(0.9)
-    assert all("<|user|>101*101=" in tokenizer.decode(row) for row in ids)
-
-
-def test_the_warm_up_trains_answers_only_and_a_few_of_its_later_ones_call(maker, committed):
-    turn, calls = r"<tool_call>\n\{.*?\}\}\n</tool_call><\|end\|>", []
-    for progress in (0.0, 0.9):
-        ids, labels = maker.talks(committed[1], [], 64, 0)(progress)
-        said = [committed[1].decode(row[row != -100]) for row in labels]
-        assert ((labels == ids) | (labels == -100)).all()
-        assert all(re.fullmatch(rf"({turn}){{1,2}}Done\.<\|end\|>", text) for text in said)
-        calls.append(sum("calculate" in text for text in said))
-    assert calls[0] == 64 and 0 < calls[1] < 24  # 8 are expected
 
 
 @pytest.mark.long

@@ -10,7 +10,6 @@ import torch
 from conftest import ROOT, TINY_LM, load_module, run_script
 
 TEMPLATE = ROOT / "templates" / "basic_grpo_training.py"
-SOURCE = TEMPLATE.read_text(encoding="utf-8")
 
 
 @pytest.mark.long
@@ -42,13 +41,3 @@ def test_the_data_may_be_a_table(tmp_path, monkeypatch):
     template = load_module(TEMPLATE, "script_template")
     template.DATA = str(tmp_path / "rows.csv")
     assert template.make_dataset().to_list() == [{"prompt": "1+1=", "gold": "two"}]
-
-
-def test_rewards():
-    template = load_module(TEMPLATE, "script_template")
-    texts = ["<answer>1,200</answer>", "<answer>3</answer> or <answer>1200</answer>", "1200", "<answer>1200"]
-    said = [[{"role": "assistant", "content": text}] for text in texts]
-    assert template.correct(completions=said, answer=["1200"] * 4) == [1.0, 1.0, 0.0, 0.0]
-    assert template.well_formed(completions=said) == [1.0, 0.0, 0.0, 0.0]
-    brief = template.brief(completions=said, answer=["1200"] * 4, completion_ids=[[0] * 12] * 4)
-    assert brief == [pytest.approx(0.75)] * 2 + [0.0, 0.0]

@@ -11,7 +11,7 @@ import sys
 import tomllib
 
 import pytest
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, WIDE_DATA, load_module, read_lines, run_script, script_env
+from conftest import EVAL_DATA, ROOT, TRAIN_DATA, WIDE_DATA, read_lines, script_env
 from packaging.requirements import Requirement
 
 # what tools/build.py writes it holds to the same rules itself
@@ -50,16 +50,6 @@ PINS = dict(line.split()[0].split("==") for line in REQUIREMENTS)
 
 
 # ------------------------------------------------------------------------------------------------ size
-
-
-def test_budget_measures_functions_and_nesting(tmp_path):
-    budget, path = load_module(ROOT / "tools" / "budget.py", "script_budget"), tmp_path / "counted.py"
-    path.write_text(
-        '"""Of\ntwo."""\n\nimport os  # x\n\n\ndef f(x):\n    """."""\n    for a in x:\n        if a:\n            1\n'
-    )
-    assert budget.measure(path) == (5, {"f": (4, 2)})
-    assert len(budget.excesses("src/parts/x.py", 401, {"f": (61, 5), "train": (121, 4)})) == 4
-    assert budget.excesses("src/parts/x.py", 400, {"f": (60, 4), "train": (120, 4)}) == []
 
 
 # ------------------------------------------------------------------------------------------------ standalone scripts
@@ -143,32 +133,6 @@ def test_embedded_data_is_large_enough_right_and_disjoint():
         small += (a[0] == "0") + (b[0] == "0")
         assert not small or i >= len(train + held_out)
     assert small == len(wide) / 4  # one operand of a quarter of the sums
-
-
-@pytest.mark.long
-def test_the_demo_is_a_run_of_ppo_train_with_a_critic():
-    demo = load_module(ROOT / "benchmarks" / "demo_seeds.py", "demo_seeds").demo_flags()
-    assert "scripts/ppo_train.py $(DEMO) --output_dir runs/demo" in text_of(ROOT / "Makefile")
-    plan = json.loads(run_script("ppo_train", *demo, "--dry_run", cwd=ROOT).stdout)
-    assert plan["settings"].get("algorithm", "ppo") == "ppo" and "missing_eos_penalty" not in plan["settings"]
-    assert plan["batch"]["held_out_prompts"] == len(read_lines(EVAL_DATA))
-    critic, whole = plan["settings"]["critic_warmup_steps"], plan["settings"]["steps"]
-    assert 0 < critic < whole / 4 and plan["batch"]["optimizer_steps"] >= 8 * whole
-
-
-def test_embedded_model_is_small_and_its_tokenizer_pads_and_templates():
-    from transformers import AutoTokenizer
-
-    assert sum(path.stat().st_size for path in TINY_LM.iterdir()) <= 2_000_000
-    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    assert tokenizer.is_fast and tokenizer.pad_token_id not in (None, tokenizer.eos_token_id)
-    text = "1+1=2, “ß” 漢\n"
-    assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
-    turns = [{"role": role, "content": f"the {role}"} for role in ("system", "user", "assistant")]
-    whole = tokenizer.apply_chat_template(turns, tokenize=False)
-    assert all(turn["content"] in whole for turn in turns) and whole.endswith(tokenizer.eos_token)
-    start = tokenizer.apply_chat_template(turns[:2], tokenize=False, add_generation_prompt=True)
-    assert whole.startswith(start) and start != tokenizer.apply_chat_template(turns[:2], tokenize=False)
 
 
 # ------------------------------------------------------------------------------------------------ the repository

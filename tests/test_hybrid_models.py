@@ -75,13 +75,6 @@ def test_ppo_trains_two_steps(saved, files, tmp_path, family, rank):
     assert sum(moved) > 0.8 * len(moved)
 
 
-@pytest.mark.long
-def test_a_student_trains_two_steps(saved, files, tmp_path):
-    flags = [f"--model={saved('minimax')}", *files, *SIZES, f"--teacher={saved('minimax', 1)}"]
-    assert od.main([*flags, f"--output_dir={tmp_path}"]) == 0
-    two_lines(tmp_path)
-
-
 @pytest.mark.parametrize("family", TRAINED)
 def test_sampled_and_trained_logprobs_are_those_of_the_texts(saved, family):
     """Rows end at different times and prompts have different lengths: batches are padded, and rows leave them."""
@@ -100,28 +93,6 @@ def test_sampled_and_trained_logprobs_are_those_of_the_texts(saved, family):
         expected = text_logprobs(model, prompt, ids)
         torch.testing.assert_close(torch.tensor(logprobs), expected, rtol=0, atol=5e-4)
         torch.testing.assert_close(trained[row][batch["response_mask"][row].bool()], expected, rtol=0, atol=5e-4)
-
-
-@pytest.mark.parametrize("family", ["minimax", "llama4"])  # engine and caches are those of the test above
-def test_evaluation_gives_the_completions_and_logprobs_of_the_texts(saved, family):
-    config = ev.Config(task=["math"], cache=False, max_new_tokens=12)
-    model = ev.LocalModel(config, saved(family), CPU)
-    requests = [ev.Request(ids=ids, limit=12 - i, sample=0, stops=[]) for i, ids in enumerate([*IDS, IDS[1]])]
-    found, scored = {}, {}
-    model.generate(requests, found.__setitem__)
-    for i, request in enumerate(requests):
-        out, prompt = found[i]["ids"], list(request.ids)
-        with torch.no_grad():
-            best = model.model(input_ids=torch.tensor([prompt + out]), use_cache=False).logits[0].argmax(-1).tolist()
-        assert out == best[len(prompt) - 1 : -1] and not {*out} & {*model.eos_ids}
-        assert len(out) == request.limit or best[-1] in model.eos_ids
-    requests = [
-        ev.Request(ids=ids, limit=0, sample=0, stops=[], scored=[60, 61, 62][: 1 + i % 3]) for i, ids in enumerate(IDS)
-    ]
-    model.logprob(requests, scored.__setitem__)
-    for i, request in enumerate(requests):
-        expected = float(text_logprobs(model.model, list(request.ids), list(request.scored)).sum())
-        assert scored[i]["logprob"] == pytest.approx(expected, abs=5e-4)
 
 
 @pytest.mark.parametrize("scale", [("granite", "logits_scaling"), ("cohere", "logit_scale")])

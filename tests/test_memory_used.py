@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from parts.foundation import processes
-from parts.foundation.processes import forget_peak, memory_metrics
+from parts.foundation.processes import memory_metrics
 
 
 def test_resident_memory_is_that_of_statm(monkeypatch, tmp_path):
@@ -23,14 +23,3 @@ def test_the_fullest_process_counts(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**30)
     assert memory_metrics() == {"memory/process_gib": 1e6, "memory/gpu_peak_gib": 3.0}
-
-
-def test_nothing_is_said_where_nothing_is_known_and_a_peak_begins_anew(monkeypatch, tmp_path):
-    calls = []
-    monkeypatch.setattr(processes, "STATM", tmp_path / "no_such_file")
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: calls.append(1))
-    for used, peaks in ((False, []), (True, [1])):
-        monkeypatch.setattr(torch.cuda, "is_initialized", lambda used=used: used)
-        assert used or memory_metrics() == {}
-        forget_peak()
-        assert calls == peaks

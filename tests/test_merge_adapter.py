@@ -107,20 +107,6 @@ def test_an_adapter_that_was_not_trained_is_told(tmp_path, capsys):
     assert code == 1 and json.loads(out)["largest_weight_change"] == 0 and "was it trained?" in said
 
 
-def test_further_adapters_of_a_folder_are_named(adapter, tmp_path, capsys):
-    """As peft saves two: `default` in the folder, `second` in a subfolder, here without B."""
-    both, second = tmp_path / "both", tmp_path / "both" / "second"
-    shutil.copytree(adapter, both)
-    base = AutoModelForCausalLM.from_pretrained(TINY_LM)
-    get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM"), "second").save_pretrained(both)
-    code, out, said = run(capsys, both, "--base", TINY_LM, "--output", tmp_path / "merged")
-    assert code == 0 and json.loads(out)["left_out"] == [str(second)]
-    assert f"merged only the adapter in {both}; for another one, try {second}" in said
-    (both / "adapter_config.json").unlink()
-    code, _, said = run(capsys, both, "--base", TINY_LM, "--output", tmp_path / "none")
-    assert code == 2 and said.endswith(f"expected a folder of peft; try {second}\n")
-
-
 def scaled(folder, target, factor: float):
     """A copy of an adapter with another B."""
     shutil.copytree(folder, target)
@@ -155,18 +141,6 @@ def test_experts_are_merged(tmp_path, capsys):
     assert code == 0, said
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
     torch.testing.assert_close(trained_logits(merged, 0.0), expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("file", ["adapter_model.safetensors", "tokenizer.json"])
-def test_a_file_that_is_cut_is_an_error(adapter, tmp_path, capsys, file):
-    places = {name: tmp_path / name for name in ("adapter", "base")}
-    for source, target in zip((adapter, TINY_LM), places.values(), strict=True):
-        shutil.copytree(source, target)
-    (cut,) = [place / file for place in places.values() if (place / file).exists()]
-    cut.write_bytes(cut.read_bytes()[:5000])
-    flags = [places["adapter"], "--base", places["base"], "--output", tmp_path / "merged"]
-    code, _, said = run(capsys, *flags)
-    assert code == 2 and "error: got the" in said, said
 
 
 def changed(folder, target, file: str, **settings):

@@ -140,10 +140,6 @@ def test_a_template_that_writes_earlier_turns_anew_is_refused(family):
         page.check_template(models_of(family))
 
 
-def test_a_template_that_keeps_earlier_turns_is_taken():
-    page.check_template(models_of("qwen3_training"))
-
-
 def test_a_template_that_raises_or_is_not_there_is_refused(models):
     bare = "{% for m in messages %}{{ m.content }}{% endfor %}"
     for template in ("{{ raise_exception('no system role') }}", bare, None):
@@ -188,9 +184,7 @@ def test_a_class_that_is_no_environment_is_refused(tmp_path, monkeypatch, change
     [
         ("reset(self, **row)", "row['none']", "Mine, line 3, on d.jsonl:0: KeyError"),
         ("reset(self, **row)", "3", "Mine, on d.jsonl:0: .*reset returned 3; expected"),
-        ("reply(self, text)", "1 / 0", "Mine, line 5, on d.jsonl:0: ZeroDivision"),
         ("reply(self, text)", "b'No'", ".*reply returned b'No'; expected a string or None"),
-        ("get_reward(self)", "float('nan')", ".*get_reward returned nan"),
     ],
 )
 def test_a_broken_environment_is_named_by_file_and_line(tmp_path, models, monkeypatch, method, value, said):

@@ -7,8 +7,6 @@ import math
 import os
 import re
 import signal
-import subprocess
-import sys
 
 import pyarrow.parquet
 import pytest
@@ -128,13 +126,6 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder, made):
         assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1])
 
 
-@pytest.mark.parametrize(("kind", "change"), [("ppo", "lora"), ("multi_turn", "tools")])
-def test_a_page_does_not_leave_out_its_change(kind, change, folder, made):
-    made(kind, "mine.py", "--change", change)
-    line = (folder / "mine.py").read_text().partition("Left out: ")[2].partition(".\n")[0]
-    assert change not in line.lower().split(", ") and "resume" in line.split(", ")
-
-
 def test_settings_of_every_type_become_defaults(tmp_path):
     page = source = new.page_text("ppo")
     given = {"steps": 7, "lr": 3e-5, "chat": False, "eval_data": 'ü "x"\\n.jsonl', "minutes": math.inf}
@@ -229,21 +220,17 @@ RUN = f"{DATA} train.jsonl --out"
     [
         ("grpo mine.txt", ["mine.txt", "expected a name ending in .py"]),
         ("grpo my.py", ["my.py, which exists", "--force"]),
-        ("grpo no/mine.py", ["no/mine.py", "mkdir -p"]),
         ("grpo mine.py --change dr_grp", ["--change dr_grp", "try dr_grpo"]),
         ("grpo mine.py --change dr_grpo token_mean", ["touches the same line"]),
         ("grpo mine.py --advantage idea.py:needy", ["needs rewards", "among scores, groups"]),
-        ("grpo mine.py --advantage idea.py:placed", ["takes scores by position", "without the /"]),
         ("grpo mine.py --loss idea.py:medan", ["idea.py:medan", "expected one of median, upper"]),
         ("ppo mine.py --advantage idea.py:median", ["without group_advantages", "grpo or multi_turn"]),
-        ("distillation mine.py --loss idea.py:upper", ["without policy_loss", "ppo, grpo or multi_turn"]),
         ("grpo mine.py --model m", ["got --model without --data, --reward"]),
         ("grpo mine.py --inline", ["--inline without"]),
         ("ppo mine.py --inline --reward double.py:gae", ["got gae in double.py", "other names"]),
         (f"{RUN} .", ["--out ., which exists and is not an earlier run"]),
         ("grpo mine.py --temperature nan", ["got --temperature nan; expected 0.001 or more"]),
         ("multi_turn mine.py --turn_baseline both", ["--turn_baseline both; expected", "turn or conversation"]),
-        ("ppo mine.py --lr=-1", ["got --lr -1.0; expected 0 or more, at most 1"]),
         ("grpo mine.py --hold_out 2", ["--hold_out 2 without a run"]),
         (f"{RUN} run --hold_out 8", ["--hold_out 8 with 8 rows", "none for training"]),
         (f"{RUN} run --hold_out 2 --eval_data test.jsonl", ["--hold_out 2 beside --eval_data test.jsonl"]),
@@ -251,9 +238,7 @@ RUN = f"{DATA} train.jsonl --out"
         ("ppo mine.py --resume", ["try ppo_train.py or on_policy_distillation.py"]),
         ("ppo mine.py --lora_rank 8", ["--lora_rank", "--change lora"]),
         (f"{DATA} rows.csv --prompt_column question", ["rows.csv:2: got columns prompt, answer; expected 'question'"]),
-        (f"{DATA} no.csv", ["got --data no.csv, which is not a file"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
-        (f"{DATA} empty.jsonl", ["empty.jsonl without rows"]),
         (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns prompt, gold"]),
     ],
 )
@@ -262,7 +247,6 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     (folder / "rows.csv").write_text("prompt,answer\n1+1=,2\n")
     (folder / "asked.jsonl").write_text('\n{"question": "1+1=", "answer": "2"}\n')
     (folder / "gold.jsonl").write_text('{"prompt": "1+1=", "gold": "2"}\n')
-    (folder / "empty.jsonl").write_text("\n")
     (folder / "double.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     before = sorted(x.name for x in folder.iterdir())
     try:
@@ -286,18 +270,6 @@ def test_a_run_that_ends_in_its_first_step_or_before_is_told(folder, monkeypatch
     found = {}
     new.trained("mine.py", [], str(TINY_LM), folder / "run", found)
     assert found == {"exit_code": 1, "ended_by": 0, "out": str(folder / "run")}
-
-
-def test_returns_are_told_by_the_number_of_answers():
-    user, model = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
-    shown = [user, model, user]  # an answer of the prompt is none of the model's
-    samples = [
-        {"prompt": [user], "messages": [user, model], "score": 1.0},
-        {"prompt": "?", "messages": [user, model, user, model], "score": 0.5},
-        {"prompt": shown, "messages": [*shown, model, user, model], "score": 0.0},
-    ]
-    one, two = {"conversations": 1, "mean_return": 1.0}, {"conversations": 2, "mean_return": 0.25}
-    assert new.by_answers(samples) == {1: one, 2: two}
 
 
 def test_an_own_estimator_is_called_by_the_page(folder):
@@ -336,10 +308,8 @@ def test_imports_that_the_page_has_in_part_are_no_clash(folder, monkeypatch, cap
     (folder / "idea.py").write_text(IDEA.replace("import torch\n", head))
     assert new.main(["grpo", "mine.py", "--advantage", "idea.py:median"]) == 0
     text = (folder / "mine.py").read_text()
-    assert "\nfrom pathlib import PurePath\n" in text and text.count("import math") == 1
+    assert "\nfrom pathlib import PurePath, Path\n" in text and text.count("import torch\n") == 1
     load_module(folder / "mine.py", "page_with_imports")
-    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", "mine.py"]
-    assert subprocess.run(ruff).returncode == 0
     (folder / "idea.py").write_text(IDEA.replace("import torch\n", "import torch\nfrom numpy import pad\n"))
     assert new.main(["grpo", "other.py", "--advantage", "idea.py:median"]) == 2
     assert "got pad in" in capsys.readouterr().err
@@ -442,6 +412,18 @@ def test_rows_of_a_table_become_a_file_that_the_page_reads(folder, made, monkeyp
     assert read_lines(folder / "mine_data" / "held_out.jsonl") == [kept]
 
 
+def test_conversations_become_prompts_before_their_last_answer(folder, made, monkeypatch):
+    user, model = {"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}
+    write_lines(folder / "chats.jsonl", [{"messages": [user, model], "answer": "2"}])
+    write_lines(folder / "shared.jsonl", [{"conversations": [{"from": "human", "value": "3+3="}], "answer": "6"}])
+    monkeypatch.setattr(new, "checked", lambda file, flags, left_out: {"failed": {}, "seconds": 0.0, "flags": flags})
+    line = ["grpo", "mine.py", "--model", TINY_LM, "--reward", "my.py:reward"]
+    report = made(*line, "--data", "chats.jsonl", "--eval_data", "shared.jsonl")
+    assert report["selfcheck"]["flags"][2:4] == ["--data", "mine_data/train.jsonl"]
+    (row,), (kept,) = (read_lines(folder / "mine_data" / f"{name}.jsonl") for name in ("train", "held_out"))
+    assert (row["prompt"], row["answer"], kept["prompt"][0]["content"]) == ([user], "2", "3+3=")
+
+
 def test_the_saved_model_is_compared_with_the_start(tmp_path):
     assert new.saved(str(TINY_LM), TINY_LM) == {"loads": True, "largest_weight_change": 0.0, "tensors_changed": 0.0}
     moved = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
@@ -501,16 +483,3 @@ def test_what_a_page_would_ignore_is_noted(made):
         ("ppo ppo.py --change cispo monte_carlo --dual_clip 2 --gae_lambda 0.9", ["gae_lambda 0.9", "dual_clip 2.0"]),
     ):
         assert [note.partition(":")[0] for note in made(*flags.split())["notes"]] == noted
-
-
-def test_the_list_names_every_change_and_setting(capsys):
-    assert new.main(["--list"]) == 0
-    told = capsys.readouterr().out
-    for kind in new.PAGES:
-        names = [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]
-        assert [name for name in names if f"    --{name}" not in told] == []
-
-
-def test_the_time_of_the_check_is_counted_in_minutes():
-    cases = ({"minutes": 2.0}, {"minutes": 0.25}, {})
-    assert [new.time_left(given, {"seconds": 30.0}) for given in cases] == [{"minutes": 1.5}, {"minutes": 0.0}, {}]

@@ -5,7 +5,6 @@ import json
 import math
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -98,22 +97,6 @@ def in_bundle(notebook):
 
 
 # ------------------------------------------------------------------------------------------------ the file
-
-
-def test_notebook_is_valid_clean_and_headless():
-    notebook = template()
-    nbformat.validate(notebook)
-    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
-    assert notebook.metadata.kernelspec == {"display_name": "Python 3", "language": "python", "name": "python3"}
-    assert "widgets" not in notebook.metadata
-    ids = [c.id for c in notebook.cells]
-    assert len(set(ids)) == len(ids) and all(re.fullmatch(r"[a-z-]+", name) for name in ids)
-    for c in notebook.cells:
-        if c.cell_type == "code":
-            assert c.outputs == [] and c.execution_count is None
-            compile(c.source, c.id, "exec")
-    assert [c.id for c in notebook.cells if "parameters" in c.metadata.get("tags", [])] == ["settings"]
-    assert not re.search(r"/(home|Users|root|work|tmp)/", NOTEBOOK.read_text(encoding="utf-8"))
 
 
 # ------------------------------------------------------------------------------------------------ as it stands
@@ -241,34 +224,6 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
 # ------------------------------------------------------------------------------------------------ set-up
 
 
-def test_setup_finds_the_clone_from_a_folder_inside_and_clones_and_installs_on_colab(tmp_path, monkeypatch):
-    commands, source = [], cell(template(), "setup").source
-
-    def fake_run(command, check):
-        commands.append(command)
-        if command[0] == "git":
-            (tmp_path / "rl-training-code").symlink_to(ROOT)
-
-    def set_up(folder, source, transformers) -> dict:
-        """The names that the cell makes in a folder."""
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(subprocess, "run", fake_run)
-        monkeypatch.setattr("importlib.metadata.version", lambda name: transformers)
-        monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
-        names = {"__name__": "notebook"}
-        exec(compile(source, "setup", "exec"), names)
-        monkeypatch.delitem(sys.modules, "ppo_train", raising=False)
-        return names
-
-    assert set_up(ROOT / "assets", source, "5.23.0")["bundle"] == str(ROOT) and commands == []
-    url = "https://example.org/bundle.git"
-    source = re.sub(r"^REPOSITORY_URL = .*$", f'REPOSITORY_URL = "{url}"', source, flags=re.MULTILINE)
-    names = set_up(tmp_path, source, "4.57.1")
-    assert commands[0][:2] == ["git", "clone"] and commands[0][-2:] == [url, "rl-training-code"]
-    assert commands[1] == [sys.executable, "-m", "pip", "install", "-q", "transformers>=5.23,<6"]
-    assert names["bundle"] == str(ROOT) and names["ppo"].Config().steps == 100
-
-
 # ------------------------------------------------------------------------------------------------ new_notebook.py
 
 
@@ -305,12 +260,10 @@ def test_new_notebook_is_filled_in(mine, monkeypatch, capsys):
     [
         (["--reward", "my.py:shor"], "my.py has no function 'shor'; expected one of short; try short"),
         (["--data", "train.jsonl"], "got --data without --reward"),
-        (["--model", "./nothing"], "got --model ./nothing, which does not exist; expected a folder"),
         (["--seeds", "3", "3"], "got --seeds [3, 3]; expected different ones"),
         (["--steps", "0"], "got --steps 0; expected 1 or more"),
         (["--output", "no/idea.ipynb"], "a folder that exists"),
         (["--idea", "reward=my.py"], "got --idea reward=my.py"),
-        (["--output", "idea.txt"], "a name ending in .ipynb"),
     ],
 )
 def test_new_notebook_refuses(mine, flags, says, monkeypatch, capsys):
@@ -355,12 +308,9 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def ideas(mine):
-    """The folder, with ideas, one of which imports another file, or names something as the notebook does."""
+    """The folder, with ideas, one of which names something as another does."""
     (mine / "ideas.py").write_text(IDEAS, encoding="utf-8-sig")
-    (mine / "two.py").write_text("import my\n\n\ndef centred(scores):\n    return scores\n")
     (mine / "double.py").write_text("def median(logprobs, advantages):\n    return -logprobs * advantages\n")
-    (mine / "placed.py").write_text("def f(scores):\n    return scores * len(__file__)\n")
-    (mine / "names.py").write_text("def config(scores):\n    return scores\n")
     return mine
 
 
@@ -430,11 +380,8 @@ def test_a_cell_that_fails_is_named(idea, says, trained, ideas):
         ("advantage", "expected reward=, advantage= or loss=FILE.py:function, or SETTING=value"),
         ("advantage=ideas.py:medan", "ideas.py has no 'medan'; expected one of its names; try median"),
         ("clip_eps_high=28%", "clip_eps_high=28%; expected a number"),
-        ("advantage=placed.py:f", "placed.py reads __file__"),
         ("gamma=1", "expected one of advantage, advantage_eps"),
-        ("advantage=two.py:centred", "two.py imports ['my'], a file beside it"),
         ("advantage=ideas.py:median loss=double.py:median", "double.py names median, as the notebook does"),
-        ("advantage=names.py:config", "names.py names config, as the notebook does"),
     ],
 )
 def test_ideas_that_are_refused(ideas, idea, says, monkeypatch, capsys):

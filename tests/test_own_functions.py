@@ -1,11 +1,10 @@
 """Estimators and losses of a user's file: the same run as by the known ones, what they are given, and bad ones."""
 
 import json
-import re
 
 import pytest
 import torch
-from conftest import FEW, ROOT, TINY_LM, load_script, run_script
+from conftest import FEW, ROOT, TINY_LM, load_script
 from safetensors.torch import load_file
 
 from parts.foundation.messages import UserError
@@ -110,18 +109,6 @@ def test_a_run_by_own_functions_is_that_of_the_known_ones(idea, ppo):
     assert (config["advantage"], config["loss"]) == ("idea.py:centred", "idea.py:clipped")
 
 
-@pytest.mark.long
-def test_the_pages_example_runs_as_it_stands(tmp_path):
-    text = (ROOT / "references" / "rl_algorithms.md").read_text(encoding="utf-8")
-    (tmp_path / "idea.py").write_text(re.search(r"```python idea\.py\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[1])
-    command = re.search(
-        r"^python scripts/ppo_train\.py (--algorithm dr_grpo --advantage idea\.py.*)$", text, re.MULTILINE
-    )
-    done = run_script("ppo_train", *command[1].split(), *SIZES, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "runs/idea/config.json").read_text())["loss"] == "idea.py:clipped_low"
-
-
 def test_what_they_are_given_and_give(idea):
     assert called("advantage", "centred").tolist() == [0.5, -0.5, 0.0, 0.0]
     assert called("advantage", "tokens").shape == (4, 5)
@@ -184,13 +171,6 @@ def test_bad_flags_end_before_anything_is_written_and_what_raises_ends_the_run(i
     assert "invalid choice: 'nonsense'" in capsys.readouterr().err
     assert ppo.main(["--advantage=idea.py:raises", *SIZES, f"--output_dir={idea / 'run'}"]) == 2
     assert "raises IndexError" in capsys.readouterr().err
-
-
-def test_a_choice_made_in_python_is_checked_as_a_flag_is(ppo):
-    ppo.check_trainer(ppo.Config())
-    for name, value in (("advantage_std", False), ("kl_in", "rewards")):
-        with pytest.raises(ppo.UserError, match=rf"got {name} {value!r}; expected one of "):
-            ppo.check_trainer(ppo.Config(**{name: value}))
 
 
 def test_verl_takes_them_along(idea, monkeypatch, capsys):

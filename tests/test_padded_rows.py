@@ -66,40 +66,6 @@ def test_loss_and_gradient_are_those_of_the_shared_tokens():
     assert not weight.grad[5:].any()
 
 
-@pytest.mark.parametrize("rows", [(320, 300), (262, 320)])
-def test_student_and_teacher_of_any_widths_share_the_tokens(padded, rows):
-    student, teacher = map(padded, rows)
-    config = od.Config(model=student, teacher=teacher, batch_size=4, max_new_tokens=12, ppo_epochs=2)
-    models = od.load_models(config, CPU)
-    prompts = [[5, 40, 41], [60, 61], [7], [90, 91, 92, 93]]
-    noise = np.random.default_rng(0).random((4, 12))
-    sampled = od.HFEngine(config, models).generate(prompts, noise)
-    assert max(id for ids, _ in sampled for id in ids) < TOKENS
-    samples = [
-        {"prompt_ids": p, "response_ids": ids, "rollout_logprobs": q, "finished": True, "group": i, "score": 0.0}
-        | {"rewards": {}, "prompt": "", "completion": ""}
-        for i, (p, (ids, q)) in enumerate(zip(prompts, sampled, strict=True))
-    ]
-    batch = od.make_experience(config, models, samples, 1.0)
-    scaler = torch.amp.GradScaler("cpu", enabled=False)
-    figures = od.accumulate_gradients(config, models, batch, np.arange(4), scaler).values
-    kl, lost, count = 0.0, 0.0, 0
-    for sample in samples:
-        ids, start = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["prompt_ids"]) - 1
-        with torch.no_grad():
-            whole, theirs = (m(ids).logits[0, start:-1].double() for m in (models.policy, models.teacher.model))
-        s, t = whole[:, :TOKENS].log_softmax(-1), theirs[:, :TOKENS].log_softmax(-1)
-        own = torch.tensor(sample["response_ids"])[:, None]
-        assert sample["rollout_logprobs"] == pytest.approx(s.gather(1, own)[:, 0].tolist(), abs=1e-4)
-        kl, count = kl + (s.exp() * (s - t)).sum().item(), count + len(own)
-        lost += whole.softmax(-1)[:, TOKENS:].sum().item()
-    assert figures["kl/teacher"].item() == pytest.approx(kl / count, rel=1e-4)
-    if rows[0] == TOKENS:
-        assert np.isnan(figures["policy/lost_mass"])
-    else:
-        assert figures["policy/lost_mass"] == pytest.approx(lost / count, rel=1e-4) and lost / count > 0.1
-
-
 def test_ppo_samples_and_trains_on_tokens_alone(padded):
     config = ppo.Config(model=padded(300), algorithm="grpo", max_new_tokens=12, batch_size=4, kl_coef=0.1)
     models = ppo.load_models(config, CPU)

@@ -125,15 +125,3 @@ def test_parts_of_a_minibatch_add_up_and_counting_is_what_the_trainers_do(how):
     config = SimpleNamespace(aggregation=how, max_new_tokens=6, norm_length=0)
     counted = page.aggregate(loss, MASK, empty_rows="count", **given)
     torch.testing.assert_close(counted, (loss * parts.token_weights(MASK, config, 7, 4)).sum())
-
-
-def test_unknown_names_are_refused():
-    new, old, advantages = drawn()
-    for call, said in (
-        (lambda: page.paper_loss("dpo", new, old, advantages, MASK), "got 'dpo'; expected one of ppo"),
-        (lambda: page.paper_loss("dr_grpo", new, old, advantages, MASK), "without norm_length"),
-        (lambda: page.kl(new, old, MASK, "k4"), "expected k1, k2 or k3"),
-        (lambda: page.aggregate(new, MASK, "mean"), "expected token_mean"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            call()

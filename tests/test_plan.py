@@ -64,16 +64,3 @@ def test_a_dry_run_shows_the_batch_and_what_was_set_and_warns_where_memory_is_sh
     assert warned or not {"micro_batch_tokens", "logits_chunk", "rollout_batch_size"} & {*changed}
     assert ("even with the smallest batches; expected at most the 0.00098 GiB that cpu has free" in err) is warned
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_end_of_a_run_shows_the_examples_that_changed():
-    ppo = load_script("ppo_train")
-
-    def evaluation(texts):
-        return {"metrics": {}, "examples": [{"prompt": str(i), "completion": text} for i, text in enumerate(texts)]}
-
-    state = {"step": 1, "eval_before": evaluation("aaaaaaaa"), "eval_after": evaluation("aaaaabab")}
-    summary = ppo.run_summary(ppo.Config(), state)
-    for when in ("before", "after"):
-        assert [one["prompt"] for one in summary[f"eval_{when}"]["examples"]] == ["5", "7", "0", "1"]
-    assert len(state["eval_before"]["examples"]) == 8, "the state keeps all"

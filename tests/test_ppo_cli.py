@@ -18,7 +18,6 @@ from conftest import (
     run_script,
     torchrun,
     without_clock,
-    write_lines,
 )
 from safetensors.torch import load_file
 from small_runs import bf16_model, same, small_task, weights
@@ -236,15 +235,6 @@ def rewarded(ours, small, tmp_path):
     return run
 
 
-def test_a_reward_file_imports_its_neighbours_also_later(rewarded, tmp_path):
-    (tmp_path / "neighbour.py").write_text("def half(completions):\n    return [0.5] * len(completions)\n")
-    (tmp_path / "later.py").write_text("from neighbour import half\n")
-    source = "from neighbour import half\n\n\ndef mine(completions, **kwargs):\n    import later\n"
-    code, error, out = rewarded(source + "    return later.half(completions)\n", "mine", flags=["--steps=1"])
-    assert code == 0, error
-    assert read_lines(out / "metrics.jsonl")[-1]["reward/mine"] == 0.5
-
-
 def test_rewards_of_every_kind_at_once(rewarded, tmp_path):
     """Weights, None, columns, tensors, two functions of one name, and async ones, which run at the same time."""
     (tmp_path / "other.py").write_text("def first(completions, **kwargs):\n    return [2.0 for _ in completions]\n")
@@ -329,8 +319,6 @@ OF_STEP_0 = {"config.json": '{"output_dir": "run", "lr": 1.0}', "metrics.jsonl":
     [
         (OF_STEP_0, True),
         (OF_STEP_0 | {"checkpoints/.step-000001.tmp/state.json": "{}"}, True),
-        (OF_STEP_0 | {"checkpoints/step-000000/state.json": "{}"}, True),
-        (OF_STEP_0 | {"rounds/round-000/.held_out.tmp": "{"}, True),
         (OF_STEP_0 | {"rounds/round-000/measure.json": "{}"}, False),
         (OF_STEP_0 | {"checkpoints/step-000001/state.json": "{}"}, False),
         (OF_STEP_0 | {"checkpoints/checkpoint-20/trainer_state.json": "{}"}, False),
@@ -338,7 +326,6 @@ OF_STEP_0 = {"config.json": '{"output_dir": "run", "lr": 1.0}', "metrics.jsonl":
         (OF_STEP_0 | {"metrics.jsonl": '{"loss": 1.5}\n'}, False),  # of another program
         (OF_STEP_0 | {"final/config.json": "{}"}, False),
         ({"config.json": '{"model_type": "llama"}', "model.safetensors": ""}, False),
-        ({"config.json": "{"}, False),
         ({"config.json": "[]"}, False),
     ],
 )
@@ -406,17 +393,6 @@ def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys):
 # ------------------------------------------------------------------------------------------------ data
 
 
-def test_over_long_prompts_are_left_out_and_counted(ours, small, tmp_path):
-    rows = [{"prompt": "1+1=", "answer": "2"}] * 4 + [{"prompt": "x" * 50, "answer": "2"}] * 3
-    write_lines(tmp_path / "rows.jsonl", rows)
-    flags = [f"--data={tmp_path / 'rows.jsonl'}", f"--reward={small / 'rewards.py'}:digits", "--dry_run"]
-    code, out, error = ours(*flags, "--max_prompt_tokens=20")
-    assert code == 0 and "left out 3 of 7 prompts longer than 20 tokens" in error
-    assert json.loads(out)["batch"]["prompts"] == 4
-    code, _, error = ours(*flags, "--max_prompt_tokens=2")
-    assert code == 2 and "7 of 7 prompts longer than 2 tokens" in error and "--max_prompt_tokens" in error
-
-
 # ------------------------------------------------------------------------------------------------ bad input
 
 
@@ -449,12 +425,9 @@ def strict_template(folder: Path) -> str:
 GOOD = '{"prompt": "1+1=", "answer": "2"}\n'
 BAD_INPUT = {
     "model absent": (["--model=", "no/such/folder"], ["no/such/folder", "expected"]),
-    "model folder without a model": (["--model=", lambda folder: str(folder)], ["got model"]),
     "model folder without weights": (["--model=", tokenizer_only], ["got model"]),
-    "critic absent": (["--critic_model=", "no/such/folder"], ["no/such/folder"]),
     "data absent": (["--data=", "nowhere.jsonl"], ["nowhere.jsonl", "expected"]),
     "data broken line": (["--data=", file_with("rows.jsonl", f"{GOOD}\n{{'a'\n{GOOD}")], ["rows.jsonl:3:", "expected"]),
-    "data no parquet": (["--data=", file_with("rows.parquet", "PAR?")], ["rows.parquet"]),
     "data prompt empty": (["--data=", file_with("rows.jsonl", f'{GOOD}{{"prompt": " "}}\n')], ["jsonl:2", "non-empty"]),
     "data too deep": (["--data=", file_with("rows.jsonl", "[" * 100_000)], ["rows.jsonl"]),
     "data that the template refuses": (["--model=", strict_template], ["jsonl:1", "No user role here"]),
@@ -463,16 +436,12 @@ BAD_INPUT = {
     "reward function absent": (["--reward=", file_with("r.py", "def mine(): 1\n", ":f")], ["no function 'f'", "mine"]),
     "reward import": (["--reward=", file_with("r.py", "import nothing_like_it\n", ":f")], ["ModuleNotFoundError"]),
     "reward needs a column": (["--reward=", file_with("r.py", "def f(gold): 1\n", ":f")], ["'gold'", "answer"]),
-    "config absent": (["--config=", "nowhere.yaml"], ["nowhere.yaml"]),
     "flag unknown": (["--batchsize=", "8"], ["--batchsize", "try --batch_size"]),
     "flag without a number": (["--steps=", "many"], ["--steps", "many"]),
-    "steps 0": (["--steps=", "0"], ["got steps 0", "expected"]),
     "temperature 0": (["--temperature=", "0"], ["got temperature 0", "expected"]),
     "minibatches": (["--minibatches=", "3"], ["group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"]),
     "4 bit merged": (["--load_in_4bit=", "true", "--lora_rank=4", "--merge_lora"], ["got --merge_lora", "try merging"]),
-    "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),
     "tracker unknown": (["--report_to=", "mlflow"], ["mlflow", "expected wandb"]),
-    "lr nan": (["--lr=", "nan"], ["got lr nan", "expected"]),
     "device": (["--device=", "cuda:77"], ["cuda:77", "try --device cpu"]),
     "context": (["--max_new_tokens=", "1020"], ["1020", "1024", "try a lower --max_new_tokens"]),
 }
@@ -498,8 +467,3 @@ def test_files_of_somebody_else_are_not_replaced(ours, data, tmp_path):
     code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path}", "--steps=1")
     assert code == 2 and "has samples.jsonl and no run's config.json" in error
     assert [path.name for path in tmp_path.iterdir()] == ["samples.jsonl"]
-
-
-def test_of_several_files_the_last_counts_and_a_line_says_so(ours, data, tmp_path):
-    code, _, error = ours("--data=nowhere.jsonl", *data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--dry_run")
-    assert code == 0 and "note: --data is given more than once and the last one counts" in error

@@ -286,11 +286,6 @@ def test_a_folder_without_a_tokenizer_is_told(tmp_path, family):
         read_tokenizer(str(folder))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "Qwen/Qwen2.5-0.5B-Instruct", "a/b_c.d", "openai/gsm8k:main@test"])
-def test_names_that_could_be_on_the_hub(name):
-    assert is_hub_id(name)
-
-
 @pytest.mark.parametrize("name", ["my models/Qwen 4", "qwen3,", "a/b/c", "a--b", "a/", "http://h/v1", "C:/a/b"])
 def test_names_that_could_not(name):
     assert not is_hub_id(name)

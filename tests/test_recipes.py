@@ -1,6 +1,5 @@
 """Each recipe of references/recipes.md runs from an empty folder with the embedded model, with a few steps."""
 
-import dataclasses
 import json
 import re
 import shlex
@@ -8,14 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, read_lines, run_script
 
 PAGE = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 HEAD, *SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
 RECIPES = {text.partition("\n")[0]: text for text in SECTIONS}
 TOGETHER = ("A run by flags", "Held-out split, before and after", "A flat run")  # the later ones read the first's run
-CODE, NUMBER, VERL = "A code reward in my own folder", "A final number, as in GSM8K", "A TRL reward in verl"
+VERL = "A TRL reward in verl"
 
 
 def write_files(text: str, folder: Path) -> None:
@@ -65,7 +64,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in (*TOGETHER, CODE, NUMBER, VERL)])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in (*TOGETHER, VERL)])
 def test_a_recipe_runs_in_an_empty_folder(name, folder):
     for done in run_recipe(name, folder):
         too_short = done.args[1].endswith("diagnose.py") and done.returncode == 3  # to judge two steps
@@ -86,53 +85,6 @@ def test_recipes_around_a_run_by_flags(folder):
     assert [done.returncode for done in flat] == [3], "two steps are too few to judge"
 
 
-@pytest.mark.long
-def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
-    assert [done.returncode for done in run_recipe(CODE, folder)] == [0, 0]
-    monkeypatch.syspath_prepend(str(folder))
-    reward = load_module(folder / "code_reward.py", "recipe_code_reward").reward
-    right, wrong = (f"So:\n```python\ndef double(x):\n    return {body}\n```" for body in ("2 * x", "x"))
-    tests = [["assert double(4) == 8"]] * 4
-    assert reward(["Double."] * 4, [right, wrong, "no program", [{"content": right}]], tests) == [1, 0, 0, 1]
-    others = f"```bash\npip list\n```\n{right}\nIt prints:\n```\n8\n```"
-    assert reward([""] * 3, [others, [], ""], tests[:3]) == [1, 0, 0]
-    item = "1. So:\n" + "".join(f"   {line}\n" for line in right.splitlines()[1:])  # a block inside a list
-    assert reward([""], [item], tests[:1]) == [1]
-    with pytest.warns(UserWarning, match="tests that judge nothing: \\[1\\]"):
-        assert reward([""] * 2, [right, right], [tests[0], ["not Python at all"]]) == [1, None]
-    with pytest.raises(ValueError, match="zip"):
-        reward([""] * 2, [right, right], tests[:1])
-
-
-@pytest.mark.long
-def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    (done,) = run_recipe(NUMBER, folder)
-    told = json.loads(done.stdout)["trl_calls_it"]
-    named, lists = {*re.findall(r"\w+(?==)", told)} - {"COLUMN"}, ("prompts", "completions", "completion_ids", "level")
-    reward, seen = load_module(folder / "gsm8k.py", "recipe_number_in_trl").final_number_reward, []
-
-    def correct(completions, answer, **kwargs):
-        given = {"completions": completions, **kwargs}
-        assert {*given} == named | {"level"} and all(len(given[name]) == len(answer) for name in lists)
-        assert all([{**m, "content": ""} for m in c] == [{"role": "assistant", "content": ""}] for c in completions)
-        scores = reward(completions, answer, **kwargs)
-        seen.extend(zip(answer, scores, strict=True))
-        return scores
-
-    prompt = [{"role": "user", "content": "3+4="}]
-    rows = [{"prompt": prompt, "answer": x, "level": 1} for x in ("so #### 7", "no number")]
-    assert GRPOConfig(output_dir=str(folder), use_cpu=True, bf16=False).max_completion_length == 512
-    batch = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4, "max_steps": 2}
-    config = GRPOConfig(output_dir=str(folder / "trl"), use_cpu=True, bf16=False, report_to="none", **batch)
-    trainer = GRPOTrainer(str(TINY_LM), reward_funcs=correct, args=config, train_dataset=Dataset.from_list(rows))
-    trainer.train()
-    assert dict(seen) == {"so #### 7": 0.0, "no number": None}
-    assert all(p.isfinite().all() for p in trainer.model.parameters())
-
-
 def test_the_reward_for_verl_pays_what_it_pays_in_trl(folder):
     (done,) = run_recipe(VERL, folder)
     tried = json.loads(done.stdout)["tried"]
@@ -140,19 +92,3 @@ def test_the_reward_for_verl_pays_what_it_pays_in_trl(folder):
     (folder / "my.py").unlink()  # it needs no other file
     score = load_module(folder / "verl_reward.py", "recipe_verl_reward").compute_score
     assert [score("d", f"<answer>{x}</answer>", "7", extra_info={"index": 0}) for x in (7, 8)] == [1.0, 0.0]
-
-
-def test_recipes_are_listed():
-    anchors = [re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-") for name in RECIPES]
-    assert [anchor for anchor in anchors if f"(#{anchor})" not in HEAD] == []
-
-
-def test_settings_of_the_quickstart_are_those_of_trl_and_of_ours():
-    """The names of the first two columns; those of the third are looked up in verl by test_verl_docs.py."""
-    from trl import GRPOConfig
-
-    text = (ROOT / "references" / "verl_quickstart.md").read_text(encoding="utf-8")
-    rows = [re.split(r" \| ", line.strip("| ")) for line in re.findall(r"^\| .*\|$", text, re.MULTILINE)]
-    theirs, ours = ({n for row in rows[1:] for n in re.findall(r"`([\w.]+)`", row[i])} for i in range(2))
-    assert theirs - {"environment_factory"} <= {field.name for field in dataclasses.fields(GRPOConfig)}
-    assert ours <= {field.name for field in dataclasses.fields(load_script("verl_train").Config)} and len(ours) > 15

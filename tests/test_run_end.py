@@ -33,7 +33,6 @@ WORSE |= {"accuracy_after": 0.0, "accuracy_interval_after": [0.0, 0.06]}
         ([*log([0.6]), {"step": 2, "reward/mean": 0.0, "reward/std": 0.0}], {}, "the reward fell"),
         (log(STEADY, kl__ref=[0.0, 0.1, 3.0, 4000.0, 5000.0, 4500.0]), {}, "the KL to the reference is 4500 nats"),
         (log(STEADY, rollout__length_mean=1.0, rollout__truncated_frac=0.0), {}, "the policy says nothing"),
-        (log(STEADY, optim__updates=0.0), {}, "no update was applied"),
         (log(STEADY, **CUT), {}, "nearly every completion is cut"),
         (log([0.5]), WORSE, "the held-out accuracy got worse, 0.6 -> 0"),
     ],
@@ -50,9 +49,7 @@ def test_what_went_wrong_is_said(rows, summary, clause):
         (log(STEADY, optim__updates=[0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), {}),
         (log(STEADY, **CUT), BETTER),  # the reward reads the first line of a base model that goes on
         (log([0.6, 0.3, 0.05, 0.0, 0.1, 0.05]), {}),  # low, but its completions still differ
-        (log([0.0] * 6, std=0.0), {}),  # never anything else
         (log([0.0, 0.008, 0.0, 0.0, 0.0, 0.0], last_std=0.0), {}),  # one success by chance is no level
-        (log([0.2, 0.5, 0.9, 1.0, 1.0, 1.0], last_std=0.0), {}),  # solved
         (log(STEADY, rollout__length_mean=1.0, rollout__truncated_frac=0.9), {}),  # one token is all that fits
     ],
 )

@@ -6,7 +6,7 @@ from conftest import patch_rooms, side_by_side
 
 import parts.learning.optimizer
 from parts.foundation.processes import dealt
-from parts.learning.optimizer import in_buckets, sum_gradients
+from parts.learning.optimizer import sum_gradients
 from parts.networks.batches import collate, own_rows
 from parts.sampling.rollouts import shared_out
 
@@ -89,15 +89,6 @@ def test_sums_are_those_of_one_process(monkeypatch, pieces):
             assert (own is None) == (p.grad is None), name
             assert p.grad is None or torch.allclose(own, p.grad, rtol=1e-6, atol=1e-6), name
     assert whole.never.weight.grad is None
-
-
-def test_buckets_hold_one_dtype_and_no_more_than_their_size(monkeypatch):
-    monkeypatch.setattr(parts.learning.optimizer, "BUCKET_BYTES", 48)
-    params = [
-        torch.zeros(n, dtype=d)
-        for n, d in ((4, torch.float32), (8, torch.float32), (20, torch.float32), (1, torch.float64))
-    ]
-    assert [[len(p) for p in bucket] for bucket in in_buckets(params)] == [[4, 8], [20], [1]]
 
 
 def test_a_rollout_keeps_prompts_together_and_the_order_of_rows(monkeypatch):

@@ -144,12 +144,6 @@ def test_scores_that_do_not_apply_take_no_part_in_their_group():
     assert not advantages[[0, 3]].any() and not advantages[4:].any()
 
 
-@pytest.mark.parametrize("name", ["grpo", "ppo"])
-def test_a_reward_that_never_applies_ends_the_run(name):
-    with pytest.raises(SystemExit, match="the reward gave None for all completions of a step; expected numbers"):
-        PAGES[name].make_experience(None, None, {"scores": torch.full((4,), math.nan)})
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_a_reward_that_sometimes_does_not_apply(name, folder, train):
     (folder / "some.py").write_text(
@@ -273,14 +267,6 @@ def page_config(kind: str, **settings):
     return page, page.Config(**dict.fromkeys(required, "none") | settings)
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("ppo", "max_prompt_tokens"), ("multi_turn", "max_tokens")])
-def test_prompts_that_are_left_out_are_counted(kind, limit, tmp_path, capsys):
-    write_lines(tmp_path / "long.jsonl", [{"prompt": "1" * n} for n in (3, 90, 4)])
-    page, config = page_config(kind, max_new_tokens=10, **{limit: 50})
-    assert len(page.load_rows(config, AutoTokenizer.from_pretrained(TINY_LM), tmp_path / "long.jsonl")) == 2
-    assert "long.jsonl: left out 1 of 3 prompts" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_a_sampler_that_is_not_the_trainer_stops_the_run(name, models, batch):
     models.teacher, batch["rollout_logprobs"] = models.reference, 1.1 * batch["rollout_logprobs"]
@@ -313,33 +299,11 @@ def test_a_number_out_of_range_ends_a_run_before_it_begins(kind):
         page.check_settings(config)
 
 
-@pytest.mark.parametrize(("name", "value"), [("turn_baseline", "both"), ("group_size", 1)])
-def test_a_baseline_of_turns_needs_a_group_and_a_known_name(name, value, tmp_path):
-    mine = changed("multi_turn", "turn_baseline", tmp_path)
-    with pytest.raises(SystemExit, match=f"--{name} {value}.* expected 2 or more, and turn or conversation"):
-        mine.check_settings(mine.Config(model="", data="", environment="", **{name: value}))
-
-
 def test_a_column_named_step_does_not_replace_the_steps_number(folder):
     write_lines(folder / "steps.jsonl", [row | {"step": 99} for row in read_lines(TRAIN_DATA)[:2]])
     paths = {"data": str(folder / "steps.jsonl"), "reward": f"{folder}/my.py:reward", "out": str(folder / "out")}
     grpo.train(grpo.Config(model=str(TINY_LM), **paths, steps=1, prompts=1, group_size=2, max_new_tokens=4))
     assert [sample["step"] for sample in read_lines(folder / "out" / "samples.jsonl")] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("file", "names", "says"),
-    [
-        ("out/metrics.jsonl", "", "the run's own log"),
-        ("second.jsonl", "loss=policy/los", "got metric_names with loss=policy/los; expected NAME=METRIC with one of"),
-    ],
-)
-def test_a_second_log_that_cannot_be_is_refused(file, names, says, folder, tmp_path):
-    mine = changed("grpo", "metrics_file", tmp_path)
-    given = {"data": f"{folder}/train.jsonl", "reward": f"{folder}/my.py:reward", "out": f"{folder}/out"}
-    given |= {"steps": 1, "prompts": 1, "group_size": 2, "max_new_tokens": 4, "metric_names": names}
-    with pytest.raises(SystemExit, match=says):
-        mine.train(mine.Config(model=str(TINY_LM), metrics_file=f"{folder}/{file}", **given))
 
 
 def test_a_distillation_without_reward_has_none_to_stop_at(folder, tmp_path):

@@ -1,7 +1,5 @@
 """assets/make_tiny_lm.py gives the same bytes again, and the committed data are what it writes."""
 
-import subprocess
-
 import pytest
 from conftest import ASSETS, EVAL_DATA, TRAIN_DATA, WIDE_DATA, run_script
 
@@ -37,28 +35,8 @@ def test_the_same_seed_gives_the_same_bytes_and_the_committed_tokenizer(twins):
         assert twins[0][f"lm/{name}"] == (ASSETS / "tiny_lm" / name).read_bytes(), name
 
 
-@pytest.mark.long
-def test_another_seed_gives_another_model_on_the_same_data(twins, tmp_path):
-    generate(*SMALL, "--seed", 1, "--out", tmp_path / "lm", "--data_out", tmp_path / "data")
-    other = contents(tmp_path)
-    assert {name for name in other if other[name] != twins[0][name]} == {"lm/model.safetensors"}
-
-
 def test_the_committed_data_are_the_generators(tmp_path):
     generate("--data_only", "--out", tmp_path / "lm", "--data_out", tmp_path)
     for path in (EVAL_DATA, TRAIN_DATA, WIDE_DATA):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path
     assert not (tmp_path / "lm").exists()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["--teacher", "--unable"])
-def test_a_model_of_its_own_kind_has_the_same_tokenizer_and_goes_to_its_own_folder_only(tmp_path, kind):
-    out, data = tmp_path / "lm", tmp_path / "data"
-    flags = (*SMALL, "--out", out, "--data_out", data, kind, tmp_path / "teacher")
-    generate(*flags)
-    assert FILES <= {path.name for path in (tmp_path / "teacher").iterdir()} and not out.exists() and not data.exists()
-    for name in TOKENIZER:
-        assert (tmp_path / "teacher" / name).read_bytes() == (ASSETS / "tiny_lm" / name).read_bytes(), name
-    with pytest.raises(subprocess.CalledProcessError):
-        generate(*flags)  # the folder is in use

@@ -66,13 +66,12 @@ def test_runs_are_judged_at_few_steps():
     ],
 )
 def test_a_cause_is_said_once_where_it_is_found_twice_or_the_run_is_broken(verdicts, said, monkeypatch, capsys):
-    last = ""
+    judge = run_check.Verdicts("run")
     for step, (verdict, name) in zip((3, 10, 30), verdicts, strict=True):
         evidence = [{"text": "figures"}]
         cause = {"cause": name, "certainty": "certain", "says": "so", "evidence": evidence, "change": "that"}
         answer = json.dumps({"runs": [{"verdict": verdict, "causes": [cause] if name else []}]})
         monkeypatch.setattr(subprocess, "run", lambda *_, a=answer, **__: SimpleNamespace(stdout=a))
-        broken, last = run_check.is_broken("run", step, last)
-        assert broken == (verdict == "broken")
+        assert judge.is_broken(step) == (verdict == "broken")
     lines = capsys.readouterr().err.splitlines()
     assert [int(line.split()[1].rstrip(":")) for line in lines] == said

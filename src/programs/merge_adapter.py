@@ -36,18 +36,12 @@ TEXTS = ("The capital of France is", "34+71=", "def double(x):\n    return")
 TOLERANCE = 1e-3  # of the largest logit, between base + adapter and the merged weights
 
 
-def inner_adapters(folder: str) -> list[str]:
-    """Adapters in subfolders, where peft writes all but the one named `default`."""
-    return [str(file.parent) for file in sorted(Path(folder).glob("*/adapter_config.json"))]
-
-
 def base_name(folder: str, base: str | None) -> str:
     """The base of an adapter that can be merged."""
     settings, got = adapter_settings(folder), f"got the adapter {folder!r}"
     if not settings and (Path(folder) / "config.json").is_file():
         raise UserError(f"{got}, a plain model; expected an adapter; there is nothing to merge: use it as it is")
-    advice = " or ".join(inner_adapters(folder)) or "a run's final/"
-    need(settings, f"{got}, without adapter_config.json; expected a folder of peft; try {advice}")
+    need(settings, f"{got}, without adapter_config.json; expected a folder of peft; try a run's final/")
     return base or settings.get("base_model_name_or_path") or ""
 
 
@@ -145,7 +139,6 @@ def merged_folder(args) -> dict:
     return {
         "wrote": str(output),
         "base": name,
-        "left_out": inner_adapters(folder),
         "dtype": str(again.dtype).removeprefix("torch."),
         "architecture": type(again).__name__,
         "chat_template": bool(getattr(tokenizer, "chat_template", None)),
@@ -170,9 +163,7 @@ def main(argv: list[str] | None = None) -> int:
         say(f"error: {error}")
         return error.code
     tell(json.dumps(report, indent=1))
-    kept, others = report["update_kept"], report["left_out"]
-    if others:
-        say(f"note: merged only the adapter in {args.adapter}; for another one, try {', '.join(others)}")
+    kept = report["update_kept"]
     if not report["largest_weight_change"]:
         say("warning: the adapter changes no weight (its B is 0): was it trained?")
     elif kept < 0.5:

@@ -91,20 +91,9 @@ def cell_of(notebook: dict, name: str) -> dict:
 
 
 def text_for_cell(file: str, flag: str, taken: set[str]) -> str:
-    """The text of an idea's file, but for what runs only as a program.
-
-    Raises:
-        UserError: it imports a file beside it, reads __file__, or names something as the notebook does.
-    """
+    """The text of an idea's file without what runs only as a program; UserError for a name that the notebook has."""
     text = Path(file).read_text(encoding="utf-8-sig")
     tree, lines = ast.parse(text), text.splitlines()
-    for node in ast.walk(tree):
-        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else modules
-        beside = [name for name in modules if (Path(file).parent / f"{name.split('.')[0]}.py").is_file()]
-        need(not beside, f"got {flag}: {file} imports {beside}, a file beside it; expected an idea in one file")
-    placed = any(isinstance(node, ast.Name) and node.id == "__file__" for node in ast.walk(tree))
-    need(not placed, f"got {flag}: {file} reads __file__, which no cell has; expected an idea without; try a full path")
     double = sorted(taken & names_in(text))
     need(not double, f"got {flag}: {file} names {', '.join(double)}, as the notebook does; expected other names")
     for node in tree.body:

@@ -8,45 +8,34 @@ from parts.foundation.settings import BaseConfig
 from parts.learning.losses import mismatch_mode
 
 
-def has(name: str, *values):
-    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
-
-    def condition(config: BaseConfig) -> bool:
-        if not hasattr(config, name):
-            return False
-        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
-        return held in values if values else not held
-
-    return condition
-
-
-def is_never_held_out(config: BaseConfig) -> bool:
-    return not (held_out_source(config) or getattr(config, "hold_out", 0))
-
-
-def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; under verl it always does."""
-    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+def does_nothing(config: BaseConfig, decider: str, values: tuple) -> bool:
+    """Whether the deciding setting has one of the values, or is off where none are given; False without such a one."""
+    if decider in ("always", "held_out"):
+        return decider == "always" or not (held_out_source(config) or getattr(config, "hold_out", 0))
+    if not hasattr(config, decider) or (decider == "rollout_engine" and hasattr(config, "gpu_memory")):
+        return False  # under verl, which has gpu_memory, vLLM always samples
+    held = mismatch_mode(config) if decider == "mismatch" else getattr(config, decider)  # what auto stands for
+    return held in values if values else not held
 
 
 BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
 VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
 OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+# (settings, the one that decides whether they act, its values where they do not, why, what makes them act); of all
+# trainers, TRL's names too
 IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (BOUNDS, has("mismatch", "none"), "no mismatch is corrected", "--mismatch seq_mask"),
-    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
-    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
-    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
-    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
-    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
-    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
+    (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("advantage", "advantage_std", "advantage_eps"), "reward_coef", (), "rewards do not train", "--reward_coef 1"),
+    (("lora_alpha", "lora_dropout", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
+    (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
+    (BOUNDS[:1], "mismatch", ("tis",), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), "rollout_engine", ("hf",), "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), "rollout_engine", ("vllm",), "vLLM has graphs of its own", "--rollout_engine hf"),
+    (VLLM_OF_TRL, "use_vllm", (), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, "loss_type", ("sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], "loss_type", ("cispo",), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, "held_out", (), "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
@@ -70,14 +59,14 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
+        table.append((names, "always", (), once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
         names = (*OF_RATIO, "mismatch", *BOUNDS)
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+        table = [*IDLE, (names, "always", (), f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
+    for names, decider, values, why, remedy in table:
         idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
+        if idle and does_nothing(config, decider, values):
             lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
     return lines
 

@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from parts.foundation.messages import need
 from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import masked_mean
+
+KL_HORIZON = 10_000  # completions over which kl_coef adapts to kl_target
 
 
 def kl_estimate(logprobs, ref_logprobs, estimator: str):
@@ -30,10 +31,10 @@ def kl_loss(logprobs, old_logprobs, ref_logprobs, estimator: str):
     return kl_estimate(logprobs, ref_logprobs, estimator)
 
 
-def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
+def next_kl_coef(kl_coef: float, kl: float, target: float, completions: int) -> float:
     """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
     error = min(max(kl / target - 1, -0.2), 0.2)
-    return kl_coef * (1 + error * completions / horizon)
+    return kl_coef * (1 + error * completions / max(KL_HORIZON, completions))
 
 
 @dataclass(frozen=True)
@@ -190,13 +191,6 @@ LOSSES = {
     "clip_cov": PolicyLoss(clip_cov_loss, trains_zero_advantage=True, chooses_tokens=True),  # looks at every token
     "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True, chooses_tokens=True),
 }
-
-
-def check_loss(config: BaseConfig) -> None:
-    """Raise UserError for an entry of LOSSES that does not say whether rows of advantage 0 matter to it."""
-    got = f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected PolicyLoss"
-    advice = f"try LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)"
-    need(isinstance(LOSSES[config.loss], PolicyLoss), f"{got}; {advice}")
 
 
 def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):

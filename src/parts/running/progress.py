@@ -32,7 +32,7 @@ from parts.rewards.rewards import known_scores
 from parts.running.checkpoints import TrainState, export, save_checkpoint
 from parts.running.output_folder import WRITTEN, make_folder, write_settings, write_text
 from parts.running.pictures import SAMPLE_KEYS, plot_curves
-from parts.running.run_check import BROKEN, check_stop_when, is_broken, say_stopped
+from parts.running.run_check import BROKEN, Verdicts, check_stop_when, say_stopped
 from parts.running.run_end import EXAMPLES, report, run_summary
 from parts.sampling.sampling import restore_rng, rng_state
 
@@ -139,7 +139,7 @@ class RunLog:
 
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar, self.cause = [], None, ""
+        self.trackers, self.bar, self.verdicts = [], None, Verdicts(self.dir)
         if not self.active:
             return
         from tqdm import tqdm
@@ -208,8 +208,7 @@ class RunLog:
     def judge(self, step: int, steps: int, stop: StopRequest) -> None:
         """Say what is wrong with the run, at steps 3, 10, 30 … and the last; end it where --stop_when asks for that."""
         if self.active and (is_asked(step) or step == steps):
-            broken, self.cause = is_broken(self.dir, step, self.cause)
-            if broken and self.config.stop_when == "broken":
+            if self.verdicts.is_broken(step) and self.config.stop_when == "broken":
                 stop.signum = stop.signum or BROKEN
 
     def plot(self) -> None:

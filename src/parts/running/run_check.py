@@ -28,24 +28,28 @@ def say_stopped(signum: int, step: int) -> int:
     return 128 + signum
 
 
-def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
-    if not DIAGNOSE.is_file():
-        return False, last
-    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-        judged = json.loads(done.stdout)["runs"][0]
-    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
-        return False, last
-    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
-    if not cause:
-        return False, last if last.endswith(" said") else ""
-    name, broken = cause["cause"], judged["verdict"] == "broken"
-    before, _, said = last.partition(" ")
-    if name != before and not broken:
-        return broken, name  # a young run may look so by chance: it is said where it is found again
-    if name != before or not said:
-        evidence = cause["evidence"][0]["text"]
-        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
-    return broken, f"{name} said"
+class Verdicts:
+    """diagnose.py's verdicts on a run. A certain cause is said once: where it is found twice running, or ends the run.
+
+    A young run may look by chance as if it had one.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.cause, self.said = folder, "", ""  # the last cause found, and the last one said
+
+    def is_broken(self, step: int) -> bool:
+        """Whether the run is broken after this step; False where diagnose.py cannot tell."""
+        command = [sys.executable, str(DIAGNOSE), str(self.folder), "--json"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+            judged = json.loads(done.stdout)["runs"][0]
+        except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
+            return False
+        cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), {"cause": ""})
+        name, again = cause["cause"], cause["cause"] == self.cause
+        broken, self.cause = bool(name) and judged["verdict"] == "broken", name
+        if name and name != self.said and (again or broken):
+            evidence = cause["evidence"][0]["text"]
+            say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+            self.said = name
+        return broken

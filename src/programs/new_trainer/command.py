@@ -36,7 +36,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import STOPS, check_reward, checked, is_jsonl, page_rows, time_left, trained
+from programs.new_trainer.training import STOPS, check_reward, checked, page_rows, time_left, trained
 
 HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
 OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
@@ -84,11 +84,12 @@ def rows_text(rows: list[dict]) -> str:
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
     """(rows, JSONL file to write) by setting; held-out rows know whether they train.
 
-    The files lie beside OUT, which a later run moves. They hold rows that are split here, or that are not JSONL.
+    The files lie beside OUT, which a later run moves. They hold rows that are split here, or that no page reads.
     """
     column = given.get("prompt_column", "prompt")
-    rows = {name: page_rows(name, given[name], column) for name in ("data", "eval_data") if started and given.get(name)}
-    moved = {name for name in rows if not is_jsonl(given[name])}
+    names = [name for name in ("data", "eval_data") if started and given.get(name)]
+    read = {name: page_rows(name, given[name], column) for name in names}
+    rows, moved = {name: x for name, (x, _) in read.items()}, {name for name, (_, as_is) in read.items() if not as_is}
     if args.hold_out is not None:
         ready = "out" in given and rows.get("data")
         need(ready, f"got --hold_out {args.hold_out} without a run; expected --data and --out, as for a run")
@@ -96,8 +97,8 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
         rows = dict(zip(("data", "eval_data"), parts, strict=True))
         moved = {*rows}
     folder = Path(f"{Path(given.get('out') or args.file.removesuffix('.py'))}_data")
-    names = {"data": "train.jsonl", "eval_data": "held_out.jsonl"}
-    files = {name: folder / file for name, file in names.items() if name in moved}
+    files = {"data": folder / "train.jsonl", "eval_data": folder / "held_out.jsonl"}
+    files = {name: file for name, file in files.items() if name in moved}
     for name, file in files.items():
         same = not file.exists() or file.read_text(encoding="utf-8") == rows_text(rows[name])
         need(same, f"got {file}, which has other rows; expected a new folder; try another --out")

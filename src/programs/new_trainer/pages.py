@@ -122,63 +122,51 @@ def with_change(source: str, kind: str, name: str) -> str:
     return source
 
 
-def one_name_each(nodes: list[ast.stmt]) -> list[ast.stmt]:
-    """Statements whose imports bind one name each."""
-    statements = []
-    for node in nodes:
-        names = node.names if isinstance(node, IMPORTS) else []
-        statements += [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]
-    return statements
+def imported(node: ast.stmt) -> set[tuple]:
+    """(module, name, alias) of each name that a statement imports."""
+    return {(getattr(node, "module", ""), x.name, x.asname) for x in node.names} if isinstance(node, IMPORTS) else set()
 
 
-def origins(nodes: list[ast.stmt]) -> dict[str, str]:
-    """{name that statements bind: its import, or "" for another statement}; `import a.b` imports a."""
+def origins(nodes: list[ast.stmt]) -> dict[str, tuple]:
+    """{name that statements bind: (module, name) that it imports, () for none}; `import a.b` imports a."""
     origin_of = {}
-    for node in one_name_each(nodes):
-        is_module = isinstance(node, ast.Import) and not node.names[0].asname
-        origin = ast.unparse(node) if isinstance(node, IMPORTS) else ""
-        origin_of |= {name: f"import {name}" if is_module else origin for name in bound_names(node)}
+    for node in nodes:
+        origin_of |= {} if isinstance(node, IMPORTS) else dict.fromkeys(bound_names(node), ())
+        for module, name, alias in imported(node):
+            name = name if module or alias else name.partition(".")[0]
+            origin_of[alias or name] = module, name
     return origin_of
 
 
-def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt]]:
-    """(text, statements) of a Python file.
+def with_text(source: str, flag: str, spec: str) -> str:
+    """The page with the code of FILE.py:name before its Config, once.
 
-    The text is without known imports, its docstring and a block `if __name__ == ...`.
+    What only a program runs, the docstring, and imports that the page has are left out.
     """
-    text = Path(file).read_text(encoding="utf-8")
+    file, _, name = spec.rpartition(":")
+    need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
+    text, page = Path(file).read_text(encoding="utf-8"), ast.parse(source).body
     try:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
-    lines = text.splitlines()
-    for node in body:
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        is_import = isinstance(node, IMPORTS) and ";" not in lines[node.lineno - 1]
-        parts = [ast.unparse(x) for x in one_name_each([node])] if is_import else []
-        unknown = [x for x in parts if x not in known and not x.startswith("from __future__")]
-        if is_text or is_main or len(unknown) < len(parts):
-            height = node.end_lineno - node.lineno + 1
-            lines[node.lineno - 1 : node.end_lineno] = ["; ".join(unknown), *[""] * (height - 1)]
-    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip()), body
-
-
-def with_text(source: str, flag: str, spec: str) -> str:
-    """The page with the code of FILE.py:name before its Config, once."""
-    file, _, name = spec.rpartition(":")
-    need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
-    page = ast.parse(source).body
-    text, body = own_text(file, {*map(ast.unparse, one_name_each([x for x in page if isinstance(x, IMPORTS)]))})
     theirs = [node.name for node in body if hasattr(node, "name")]
     known = f"which {file} does not define; expected one of {', '.join(theirs)}"
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
     statements = {*map(ast.unparse, page)}
     if all(ast.unparse(x) in statements for x in body if hasattr(x, "name") or isinstance(x, ast.Assign)):
         return source  # another flag has inserted it
-    of_page, others = origins(page), origins(body)
+    of_page, others, lines = origins(page), origins(body), text.splitlines()
+    page_imports = set().union(*map(imported, page))
     both = sorted(x for x in of_page.keys() & others if not of_page[x] or of_page[x] != others[x])
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
+    for node in body:
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        is_known = isinstance(node, IMPORTS) and imported(node) <= page_imports
+        if is_text or is_main or is_known or getattr(node, "module", "") == "__future__":
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip())
     return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)
 
 

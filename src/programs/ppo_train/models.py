@@ -22,7 +22,6 @@ from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need
 from parts.foundation.processes import torch, transformers
 from parts.learning.advantages import ADVANTAGES, estimator
-from parts.learning.losses import check_loss
 from parts.learning.optimizer import adamw, learning_rates
 from parts.learning.presets import check_config
 from parts.networks.adapters import adapter_settings, add_lora
@@ -133,7 +132,6 @@ def load_inputs(config: Config) -> Inputs:
 def validate(config: Config, processes: int) -> None:
     """Raise UserError for settings that cannot work; say which do nothing."""
     check_config(config, processes)
-    check_loss(config)
     check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
     by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
     got = f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}"
