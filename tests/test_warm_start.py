@@ -28,6 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
 from parts.foundation.messages import UserError
+from programs.warm_start import samples as rounds
 from programs.warm_start.samples import Sampler, chosen_samples, measured, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start
 from programs.warm_start.solutions import solution_ids
@@ -125,7 +126,7 @@ def test_different_well_formed_samples_are_chosen_few_of_the_easy_and_all_of_the
     malformed += [sample(4, "wrong", False)] * 4
     bare = {"row": 5, "text": "no such reward", "passed": True, "rewards": {"right": 1.0}}
     given = [*easy, *middle, *hard, *[sample(3, "n", False)] * 8, *malformed, bare]
-    texts = [one["text"] for one in chosen_samples(Config(max_per_prompt=4), given)]
+    texts = [one["text"] for one in chosen_samples(given)]
     assert texts == ["e0", "m0", "m1", "h0", "h1", "good", "no such reward"]
 
 
@@ -139,7 +140,8 @@ def test_a_round_samples_until_enough_prompts_have_a_solution(tmp_path, monkeypa
         return [one | {"ids": [5, END], "prompt": rows[one["row"]]["prompt"]} for one in made]
 
     monkeypatch.setattr(Sampler, "draw", draw)
-    config = Config(self=True, samples=2, prompts_per_round=3, min_prompts=2, max_draws=3, rollout_batch_size=4)
+    monkeypatch.setattr(rounds, "FEWEST_PROMPTS", 2)
+    config = Config(self=True, samples=2, prompts_per_round=3, max_draws=3, rollout_batch_size=4)
     rows = [{"prompt": user(f"{n}")} for n in range(10)]
     shop = SimpleNamespace(config=config, rows=rows, check_stop=lambda: None, sampler=None)
     shop.round_folder = lambda n: tmp_path / f"{n}"
@@ -154,7 +156,7 @@ def test_a_round_samples_until_enough_prompts_have_a_solution(tmp_path, monkeypa
     asked.clear()
     assert sampled_solutions(shop, 1) == found and not asked, "nothing is sampled twice"
     write_lines(tmp_path / "1/supervised.jsonl", found)
-    config.min_prompts = 9  # as many as there are not: all draws are made
+    monkeypatch.setattr(rounds, "FEWEST_PROMPTS", 9)  # as many as there are not: all draws are made
     sampled_solutions(shop, 2)
     stream = [row["prompt"][0]["content"] for row in warm.batch_rows(rows, config, needed, 9)]
     assert [str(n) for numbers in asked for n in numbers] == stream
@@ -163,7 +165,7 @@ def test_a_round_samples_until_enough_prompts_have_a_solution(tmp_path, monkeypa
 
 @pytest.mark.parametrize(("rows", "epochs", "passes"), [(16, 2, 32), (40, 2, 32 / 3), (1000, 2, 2), (512, 0.5, 1)])
 def test_few_solutions_are_passed_over_until_there_are_enough_steps(rows, epochs, passes):
-    assert enough_epochs(Config(epochs=epochs, batch_size=16, min_steps=32), rows) == pytest.approx(passes)
+    assert enough_epochs(Config(epochs=epochs, batch_size=16), rows) == pytest.approx(passes)
 
 
 @pytest.mark.parametrize(("settings", "start"), [({"self": True}, 0), ({"teacher": "x"}, 0), ({}, 2)])
@@ -252,7 +254,8 @@ def test_measure_counts_passes_ends_format_and_entropy():
     assert {key: found[key] for key in expected} == expected
     assert found["pass_at_k"] == {"1": 0.25, "2": 0.5}
     assert set(obstacles(Config(), found)) == {"ends", "format"}
-    assert set(obstacles(Config(pass_low=0.3, min_format=0, min_entropy=1.5), found)) == {"pass rate", "entropy"}
+    collapsed = found | {"ends": 1.0, "format": None, "entropy": 0.001}
+    assert set(obstacles(Config(pass_low=0.3), collapsed)) == {"pass rate", "entropy"}
 
 
 def test_the_end_does_not_send_back_to_a_warm_start(tmp_path, capsys):
@@ -348,12 +351,12 @@ def test_what_was_killed_goes_on_and_samples_nothing_twice(of_self, tmp_path, mo
 def test_a_teacher_with_adapters_and_a_round_that_is_not_enough(tmp_path, capsys):
     data, run = write_lines(tmp_path / "train.jsonl", ROWS[:8]), tmp_path / "run"
     flags = [f"--data={data}", *SMALL, f"--teacher={TINY_LM}", "--samples=4", "--rounds=1", "--lora_rank=4", "--seed=1"]
-    assert warm.main([*flags, f"--output_dir={run}", "--pass_low=1", "--pass_high=1"]) == 1
+    assert warm.main([*flags, f"--output_dir={run}", "--pass_low=0.9"]) == 1
     assert "RL cannot begin yet: pass rate" in capsys.readouterr().err and not (run / "final").exists()
     assert (run / "rounds/round-001/policy/adapter_model.safetensors").exists()
     for one in read_lines(run / "rounds/round-001/supervised.jsonl"):
         assert one["ids"] == [*TOKENIZER(one["text"], add_special_tokens=False).input_ids, END]
-    assert warm.main([*flags, f"--output_dir={tmp_path / 'merged'}", "--min_rounds=1", "--min_format=0"]) == 0
+    assert warm.main([*flags, f"--output_dir={tmp_path / 'merged'}", "--min_rounds=1"]) == 0
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged/final")
     assert type(merged).__name__ == "LlamaForCausalLM" and not (tmp_path / "merged/final/adapter_config.json").exists()
 
@@ -387,8 +390,8 @@ def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setattr(warm.time, "sleep", lambda seconds: None)
     data = write_lines(tmp_path / "train.jsonl", ROWS[:12])
-    flags = [f"--data={data}", *SMALL, "--samples=4", "--rounds=1", "--sample_temperature=0.7", "--pass_low=1"]
-    flags += ["--max_draws=1", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward", "--pass_high=1", "--epochs=1"]
+    flags = [f"--data={data}", *SMALL, "--samples=4", "--rounds=1", "--sample_temperature=0.7", "--pass_low=0.9"]
+    flags += ["--max_draws=1", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward", "--epochs=1"]
     flags += ["--eval_samples=2", "--eval_prompts=1"]
     with serving(teacher) as server:
         url, calls = f"{server}/v1", teacher.calls
@@ -443,9 +446,9 @@ def test_solutions_that_cannot_train_are_told_early(completion, message, tmp_pat
     ("settings", "message"),
     [
         ({"self": True, "teacher": "x"}, "--self and --teacher"),
-        ({"samples": 4, "min_steps": 9}, "--samples, --min_steps without --self or --teacher"),
+        ({"samples": 4, "max_draws": 9}, "--samples, --max_draws without --self or --teacher"),
         ({"self": True, "completion_column": "text"}, "--completion_column with"),
-        ({"pass_low": 0.9, "pass_high": 0.1}, "pass_low"),
+        ({"pass_low": 0.95}, "pass_low"),
         ({"min_rounds": 9}, "min_rounds 9"),
         ({"vllm_args": ["a=1"]}, "rollout_engine hf"),
         ({"batch_size": 16, "micro_batch_size": 3}, "divisor"),

@@ -234,7 +234,7 @@ def test_what_the_server_refuses_is_said(folder, teacher, tmp_path, capsys):
 def test_a_warm_start_samples_with_vllm_and_its_weights_follow(folder, tmp_path):
     """Round 1 trains on vLLM's samples of the start; the held-out log-probs after it are the new policy's, not its."""
     flags = "--self --samples=4 --prompts_per_round=16 --max_draws=1 --rounds=1 --min_rounds=1 --max_prompt_tokens=40"
-    flags += " --max_new_tokens=24 --eval_prompts=4 --eval_samples=4 --pass_low=0 --min_format=0 --min_entropy=0"
+    flags += " --max_new_tokens=24 --eval_prompts=4 --eval_samples=4 --pass_low=0"
     files = [f"--data={folder / 'train.jsonl'}", f"--eval_data={folder / 'eval.jsonl'}", f"--output_dir={tmp_path}/run"]
     assert load_script("warm_start").main([*flags.split(), "--rollout_engine=vllm", "--check_sync=1", *files]) == 0
     first = tmp_path / "run" / "rounds" / "round-001"

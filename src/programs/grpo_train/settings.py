@@ -19,7 +19,6 @@ from parts.sampling.sampling_vllm import VLLM_PIP
     profile="",
     max_prompt_length="chat_template_kwargs",
     environment="reward_retries",
-    stages="reward_retries",
     learning_rate="entropy_coef",
     gradient_checkpointing="attn_implementation",
     lora_dropout="lora_alpha",
@@ -36,12 +35,9 @@ class Config(TrainerSettings, ConversationSettings):
     )
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
-    stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     # rollout
-    steps: int = setting(
-        100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True, section="rollout"
-    )
+    steps: int = setting(100, "optimizer steps (TRL: max_steps)", free=True, section="rollout")
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
     per_device_train_batch_size: int = setting(
@@ -210,10 +206,9 @@ def check_settings(config: Config) -> None:
     check_values(c, "model", "data", "output_dir", "prompt_column")
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_length)
-    need(c.steps or c.num_train_epochs or c.stages, "got --steps 0; expected 1 or more")
+    need(c.steps or c.num_train_epochs, "got --steps 0; expected 1 or more")
     need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
     need(c.lora_rank or not c.merge_lora, "got --merge_lora without adapters; try --lora_rank 16")
-    need(not (c.stages and c.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
     need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected at most 1")
     idle = c.vllm_args and c.use_vllm != "colocate"
     need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")

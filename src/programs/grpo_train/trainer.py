@@ -54,6 +54,7 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
     from trl.trainer import grpo_trainer
 
     config, rows, tokenizer = ready.config, ready.rows, ready.tokenizer
+    args.reward_weights = [run.scorer.weights[name] for name in run.scorer.functions]
     leave_out_cudnn_attention()
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
     decoded = [tokenizer.decode(row["prompt_ids"]) for row in rows]
