@@ -128,17 +128,16 @@ def call(name: str, spec: str, rows=ROWS, texts=TEXTS, ids=IDS, limits=None) -> 
     """Scores of one function by the script's own way of calling rewards."""
     script = load_script(name)
     limits = limits or script.CallLimits()
-    ((function, _),) = script.load_rewards(spec)
     if name == "ppo_train":
         return next(iter(script.Reward([spec], limits)(rows, texts, ids)[1].values()))
     if name == "reward_preflight":
+        ((function, _),) = script.load_rewards(spec)
         given = script.reward_arguments(rows, texts, ids)
         reply = script.call_once(script.as_reward(function), given, [], limits)
         if "raised" in reply:
             raise script.UserError(reply["raised"])
         return reply["values"]
-    scorer = script.Scorer(rows, limits)
-    scorer.add(function, 1.0, {})
+    scorer = script.Scorer(rows, [spec], limits)
     turns = script.reward_arguments(rows, texts, ids)["completions"]
     return scorer.score(next(iter(scorer.functions)), rows, turns, ids, {})
 

@@ -258,16 +258,6 @@ def test_measure_counts_passes_ends_format_and_entropy():
     assert set(obstacles(Config(pass_low=0.3), collapsed)) == {"pass rate", "entropy"}
 
 
-def test_the_end_does_not_send_back_to_a_warm_start(tmp_path, capsys):
-    """Prompts that are always or never solved: a pass rate of 0.8, and no group teaches."""
-    figures = describe_pass_rates([(16, 16)] * 8 + [(16, 0)] * 2, 8, 0.1, 0.9)
-    figures |= {"round": 0, "ends": 1.0, "format": None, "entropy": 1.0}
-    shop = SimpleNamespace(config=Config(output_dir=str(tmp_path)), folder=tmp_path, policy_folder=lambda n: None)
-    assert figures["fits"] == "warm start" and warm.conclude(shop, [figures]) == 0
-    said = capsys.readouterr().out
-    assert "few groups have both right and wrong answers" in said and "show the model solutions" not in said
-
-
 @pytest.fixture(scope="module")
 def of_self(tmp_path_factory):
     """An uninterrupted run with --self, and what it printed."""
@@ -449,8 +439,6 @@ def test_solutions_that_cannot_train_are_told_early(completion, message, tmp_pat
         ({"samples": 4, "max_draws": 9}, "--samples, --max_draws without --self or --teacher"),
         ({"self": True, "completion_column": "text"}, "--completion_column with"),
         ({"pass_low": 0.95}, "pass_low"),
-        ({"min_rounds": 9}, "min_rounds 9"),
-        ({"vllm_args": ["a=1"]}, "rollout_engine hf"),
         ({"batch_size": 16, "micro_batch_size": 3}, "divisor"),
         ({"teacher": "a/b", "rollout_engine": "vllm"}, "holds one model"),
         ({"teacher": "./nowhere"}, r"got teacher .\./nowhere"),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parts.data.held_out import drawn_tasks, task_of
-from parts.data.prompts import RESERVED, warn_unread
+from parts.data.prompts import RESERVED, read_prompts, warn_unread
 from parts.data.rows import is_hub_id, placed_rows, read_rows
 from parts.foundation.bundle import EMBEDDED_EVAL, sibling
 from parts.foundation.messages import UserError, need, say
@@ -13,12 +13,17 @@ from parts.foundation.messages import UserError, need, say
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
 
 
-def placed_rows_of(source: str, flag: str = "--data") -> list[tuple[str, dict]]:
-    """(place, row) of a file, of a hub id, or of any other form by data_loader.py; never none."""
+def placed_rows_of(source: str, asks: bool, flag: str = "--data") -> list[tuple[str, dict]]:
+    """(place, row) of a file, of a hub id, or of any other form by data_loader.py; never none.
+
+    A task that `asks` gets the prompts of chats without a prompt, as the trainers read them.
+    """
     need(source, f"got no {flag}; expected a file or hub id; try {flag} {EMBEDDED_EVAL}")
     plain = Path(source).suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
     if plain or (is_hub_id(source) and Path(source).suffix.lower() not in (".gz", ".zst", ".tsv", ".txt")):
         rows = placed_rows(source)
+        if asks and all(first_of(row, PROMPT_COLUMNS) is None for _, row in rows):
+            rows = read_prompts(source, "prompt")
     else:
         loader = sibling("data_loader")
         try:
@@ -41,10 +46,10 @@ def what_asks(task, row: dict):
 
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
     """(rows to evaluate, rows for worked examples), checked."""
-    placed, shots = placed_rows_of(task.source), []
+    placed, shots = placed_rows_of(task.source, task.asks), []
     if config.fewshot and task.asks:
         same_rows = not config.fewshot_data
-        pool = placed if same_rows else placed_rows_of(config.fewshot_data, "--fewshot_data")
+        pool = placed if same_rows else placed_rows_of(config.fewshot_data, task.asks, "--fewshot_data")
         enough = len(pool) >= config.fewshot + same_rows
         need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}; try a lower one")
         shots, count = [row for _, row in pool[: config.fewshot]], len(placed)
@@ -64,7 +69,6 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{place}: {error}") from None
-    task.decide(placed)
     if task.asks:
         warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
     return rows, shots
