@@ -467,15 +467,6 @@ CODE_ROWS = [
 ]
 
 
-@pytest.mark.parametrize("prompt, is_added", [("Write a function to double.", True), ("Write twice(a).", False)])
-def test_a_prompt_that_names_no_function_gets_the_tests(prompt, is_added):
-    """As in MBPP's sanitized subset, whose prompts are in the column prompt."""
-    task = ev.Code("code", ev.Config())
-    test = "assert twice(1) == 2"
-    for tests in ([test], test):
-        assert (test in task.question({"prompt": prompt, "test_list": tests})) == is_added
-
-
 def test_code_of_both_shapes(tmp_path):
     found = graded(tmp_path, CODE_ROWS, "code", column="canonical_solution")
     assert found["metrics"]["pass@1"]["value"] == 1.0
@@ -601,24 +592,6 @@ def test_prompts_with_a_system_prompt():
     assert [m["role"] for m in turns] == ["system", "user", "assistant", "user"]
     own = [{"role": "system", "content": "own"}, {"role": "user", "content": "u"}]
     assert ev.add_shots(own, [], "S", chat=True) == own
-
-
-def test_perplexity_of_a_known_model(tmp_path):
-    """Uniform logits: perplexity = vocabulary, by enumeration."""
-    import torch
-
-    model = engine(save_random_model("llama", tmp_path))
-    with torch.no_grad():
-        model.model.get_output_embeddings().weight.zero_()
-    task = ev.make_task("perplexity", ev.Config(task=["perplexity"]))
-    row = {"text": "two words"}
-    found = {}
-    model.logprob([ev.Request(ids=a, scored=b) for a, b in task.requests(row, model)], found.__setitem__)
-    values = task.values_of(task.score([row], [list(found.values())]))
-    value = {name: ev.summarize(v, 10, 0)["value"] for name, v in values.items()}
-    assert value["token_perplexity"] == pytest.approx(262) == value["byte_perplexity"]  # a byte is a token
-    assert value["word_perplexity"] == pytest.approx(262 ** (9 / 2))
-    assert value["bits_per_byte"] == pytest.approx(math.log2(262))
 
 
 # ------------------------------------------------------------------------------------------------ runs and files
@@ -914,14 +887,6 @@ def test_long_prompts_are_counted_and_said(tmp_path, capsys):
     assert found["tasks"]["generation"]["prompts_cut"] == 1
     out = capsys.readouterr()
     assert "1 of 2 prompts exceed the context" in out.err and "1 of 2 prompts were cut" in out.out
-
-
-def test_a_reward_that_raises_is_named(tmp_path):
-    (tmp_path / "r.py").write_text("def f(completions, **kwargs):\n    return [1 / 0 for _ in completions]\n")
-    data = write_lines(tmp_path / "d.jsonl", [{"prompt": "a", "done": "b"}])
-    flags = ("--task", f"reward:{tmp_path}/r.py:f", "--data", data, "--completion_column", "done")
-    done = run_script("evaluation", *flags, "--output_dir", tmp_path / "o")
-    assert done.returncode == 3 and "ZeroDivisionError" in done.stderr and "'b'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -339,7 +339,6 @@ def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place
 
 
 REFUSED = [
-    (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 12"),
     (["--reward={own}:environment"], "the name of the environment's own score"),
     (["--model={place}/bare"], "got --environment, but the tokenizer"),
     (["--trainer_args", "max_tool_calling_iterations=3"], "try --max_turns"),

@@ -492,22 +492,17 @@ BAD = {
         ["--per_device_train_batch_size=12", "--num_generations=8"],
         "expected whole groups, a multiple of num_generations 8; try --per_device_train_batch_size 16",
     ),
-    "group of one": (["--num_generations=1"], "requires at least 2 generations per prompt"),
     "rollout and step": (["--steps_per_generation=3", "--gradient_accumulation_steps=2"], "or a divisor of it"),
-    "no such column": (["--prompt_column=promt"], "expected 'promt'; try --prompt_column prompt"),
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
     "vllm's arguments without it": (["--vllm_args", "max_num_seqs=8", "seed=1"], "try --use_vllm colocate"),
     "4 bit without adapters": (["--load_in_4bit"], "try --lora_rank 16"),
-    "merge without adapters": (["--merge_lora"], "try --lora_rank 16"),
     "fast profile without vllm": (["--profile=fast"], "leave --use_vllm (or --profile fast) out"),
-    "seed beyond numpy": (["--seed=4294967296"], "expected less than 2^32"),
     "fp16 on a CPU": (["--precision=fp16"], "try --precision fp32"),
     "8-bit optimizer on a CPU": (["--optim=paged_adamw_8bit"], "try --optim adamw_torch_fused"),
     "removed": (["--stages=format:2"], "removed; try one run for each"),
     "foreign": (["--tools=x.py"], "expected a flag of --help; try --environment FILE.py:Class, with the functions as"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
     "refused by TRL": (["--dry_run", "--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is not a valid"),
-    "refused by TRL in a run": (["--optim=adamm"], "TRL refuses these settings"),
     "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
 }  # fmt: skip
 
@@ -590,12 +585,3 @@ def test_launch_lines_of_the_reference_hold():
         config = grpo.parse_config(shlex.split(flags))
         grpo.check_settings(config)
         grpo.plan_batches(grpo.fill_in(config, 7_000_000_000), processes, 1000)
-
-
-def test_every_profile_of_the_reference_is_right():
-    assert {*re.findall(r"^\| `(\w+)` \| (?:one GPU|80 GB|smoke)", REFERENCE, re.MULTILINE)} == {*grpo.PROFILES}
-    for profile, settings in grpo.PROFILES.items():
-        config = grpo.parse_config(["--profile", profile])
-        assert all(getattr(config, name) == value for name, value in settings.items())
-        grpo.check_settings(config)
-        grpo.plan_batches(grpo.fill_in(config, 500_000_000), 1, 1000)

@@ -221,13 +221,6 @@ def test_a_server_teaches_what_the_same_local_model_does(folder, learned, teache
     assert len(losses) == 2 and all(a == pytest.approx(b, rel=1e-3, abs=1e-5) for a, b in losses)
 
 
-def test_what_the_server_refuses_is_said(folder, teacher, tmp_path, capsys):
-    url = teacher.wait()
-    assert distill(folder, tmp_path / "run", f"--teacher={url}", "--kl_top_k=32", "--steps=1") == 2
-    told = capsys.readouterr().err
-    assert "400" in told and "--max-logprobs" in told and not (tmp_path / "run").exists()
-
-
 # ------------------------------------------------------------------------------------------------ warm_start.py
 
 
