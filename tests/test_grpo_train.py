@@ -148,9 +148,7 @@ def test_choices_and_defaults_are_those_of_trl():
 def test_trainer_args_are_typed_and_merged():
     for text, value in (
         ("adam_epsilon=5e-6", 5e-6),
-        ("adam_beta2=1", 1.0),
         ("sync_ref_model=true", True),
-        ("ref_model_sync_steps=64", 64),
         ('generation_kwargs={"min_new_tokens": 3}', {"min_new_tokens": 3}),
         ("hub_model_id=123", "123"),
     ):
@@ -168,7 +166,6 @@ def test_trainer_args_that_cannot_be():
         ("min_pp=0.1", "try min_p"),
         ("use_liger_loss=1", "Where memory may be stale"),
         ("learning_rate=1", "try --learning_rate 1"),
-        ("max_steps=3", "--steps"),
         ("min_p", "expected key=value"),
         ("ref_model_sync_steps=often", "invalid int"),
         ("generation_kwargs={1", "expected JSON"),
@@ -269,19 +266,6 @@ def test_twenty_steps_raise_reward_and_accuracy_and_leave_what_they_should(finis
     assert same(weights(folder), weights(folder, "checkpoints/checkpoint-20/model.safetensors"))
     assert "held-out accuracy" in result.stdout and "step 20: held-out accuracy 0." in result.stderr
     assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
-
-
-@pytest.mark.long
-def test_tracker_has_trls_names_and_the_held_out_figures(finished):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    (folder,) = {p.parent for p in (finished[0] / "tensorboard").rglob("events.*")}
-    events, lines = EventAccumulator(str(folder)), read_lines(finished[0] / "metrics.jsonl")
-    events.Reload()
-    rewards = [e.value for e in events.Scalars("train/reward")]
-    assert rewards == pytest.approx([line["reward/mean"] for line in lines[1:]], rel=1e-5)
-    held_out = {e.step: e.value for e in events.Scalars("eval/accuracy")}
-    assert held_out == pytest.approx({step: lines[step]["eval/accuracy"] for step in (10, 20)}, rel=1e-5)
 
 
 @pytest.mark.long
@@ -438,7 +422,6 @@ def test_killed_and_resumed_equals_uninterrupted(ours, uninterrupted, tmp_path, 
         ("linear", 2, 6, "step 4 is 0.5 of its peak, not 0"),
         ("constant_with_warmup", 4, 8, "step 4 is 0.75 of its peak, not 1"),
         ("constant", 2, 6, ""),
-        ("linear", 4, 4, ""),
     ],
 )
 def test_more_steps_that_move_the_learning_rate_are_noted(schedule, before, after, told, tmp_path, capsys):
@@ -542,16 +525,6 @@ def test_what_cannot_train_ends_the_run(ours, small, tmp_path, name, flags, stat
     flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:{name}", *SIZES, *flags, "--steps=8"]
     code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
     assert code == status and told in error and "Traceback" not in error, error
-
-
-def test_out_of_memory_and_a_server_that_is_not_there_are_told(ours, task, tmp_path, monkeypatch):
-    trainer = Mock()
-    trainer.train.side_effect = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-    with pytest.raises(grpo.UserError, match=r"Tried to allocate 2 GiB.*half --per_device_train_batch_size"):
-        grpo.run_steps(trainer, None)
-    monkeypatch.setattr("trl.GRPOTrainer", Mock(side_effect=ConnectionError("no answer from http://localhost:8000")))
-    code, _, error = ours(*task, f"--output_dir={tmp_path / 'run'}")
-    assert code == 2 and "no server answers" in error and "vllm serve" in error
 
 
 def test_positions_that_padding_moves_are_warned_of(task, trainer_of, tmp_path, capsys):

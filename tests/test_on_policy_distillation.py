@@ -506,15 +506,6 @@ def server(monkeypatch):
         yield start
 
 
-def test_a_server_is_asked_for_no_more_of_the_vocabulary_than_it_takes(server):
-    tokenizer, rows = AutoTokenizer.from_pretrained(TINY_LM), [{"prompt_ids": list(range(40, 60))}]
-    for fault, longest in (("short", 31), ("", 300)):
-        url, asked = server(fault)
-        od.ServerTeacher(url, od.Config(kl_top_k=3)).check(tokenizer, rows, longest)
-        assert len(asked[0]["prompt"]) <= longest and {*asked[0]["prompt"]} >= {*range(40, 60)}
-        assert fault or {*asked[0]["prompt"]} >= {*range(len(tokenizer))}
-
-
 def test_a_server_that_is_gone_ends_the_run_with_the_steps_so_far(flags, server, capsys):
     command, out = flags("run", "--kl_top_k", 6, teacher=server("gone")[0])
     assert od.main(command) == 3
@@ -551,11 +542,8 @@ def test_wrong_settings_are_told(flags, capsys, more, told):
     [
         (URL, "", "--kl_top_k 20"),
         (URL, "--objective policy_gradient --temperature 0.5", "expected 1"),
-        (URL, "--objective policy_gradient --teacher_precision bf16", "loaded here"),
-        ("/nowhere/at/all", "", "not a folder"),
         ("none", "--kl_top_k 6", "without prompt_logprobs"),  # of a server that answers
         ("vocabulary", "--kl_top_k 6", "vocabulary differs"),
-        ("empty", "--kl_top_k 6", "serves no model"),
         ("few positions", "", "at most 16 together, all that"),
         ("short", "--kl_top_k 3 --max_new_tokens 40", "a length of 32; expected one above; try --max-model-len"),
     ],

@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import shlex
-import shutil
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -461,18 +460,6 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
     assert found["fits"] == fits and found["samples"] == 32 and sum(found["prompts_by_pass_rate"].values()) == 4
     assert sum(found["scores"].values()) == 32
     assert value != "0" or found["pass_rate"] == found["groups_with_signal"] == 0
-
-
-def test_a_teacher_that_reads_prompts_otherwise_is_told_early(tmp_path, capsys):
-    teacher = tmp_path / "teacher"
-    shutil.copytree(TINY_LM, teacher)
-    data = write_lines(tmp_path / "train.jsonl", [row | {"prompt": "7+5="} for row in ROWS])
-    flags = [f"--data={data}", *SMALL, f"--teacher={teacher}", "--dry_run"]
-    flags += ['--chat_template_kwargs={"enable_thinkin": false}']
-    assert warm.main([*flags, f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]) == 0
-    said = capsys.readouterr().err
-    assert f"--teacher {teacher}: 24 of 24 prompts are strings, which bypass the chat template of {teacher}" in said
-    assert f"{data}: the chat template of {TINY_LM} does not read enable_thinkin" in said
 
 
 def test_rows_are_held_out_of_the_data_as_the_trainers_do(tmp_path, capsys):

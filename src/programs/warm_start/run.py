@@ -198,11 +198,11 @@ def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
     config = shop.config
     if "entropy" in wrong:
         return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
-    if measures[-1]["pass_rate"] > measures[0]["pass_rate"]:
-        return f"the pass rate rises: try --resume --rounds {config.rounds + 5}"
-    if measures[-1]["round"] and not read_lines(shop.round_folder(measures[-1]["round"]) / "supervised.jsonl"):
+    last = measures[-1]["round"]
+    if last and not read_lines(shop.round_folder(last) / "supervised.jsonl"):
         return "no solution was found: try --data with a column completion, in the form that the reward pays"
-    return "try solutions in the form that the reward pays, more --epochs, a --teacher, or easier prompts"
+    rising = f"--resume --rounds {config.rounds + 5}" if measures[-1]["pass_rate"] > measures[0]["pass_rate"] else ""
+    return f"try {rising or 'solutions in the form that the reward pays, more --epochs, a --teacher or easier prompts'}"
 
 
 def conclude(shop: Workshop, measures: list[dict]) -> int:
