@@ -5,7 +5,6 @@ import functools
 import json
 import math
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -532,29 +531,3 @@ def test_positions_that_padding_moves_are_warned_of(task, trainer_of, tmp_path, 
         trainer = trainer_of(*task, f"--model={save_random_model(kind, tmp_path / kind)}", "--steps=1", "--beta=0.1")
         assert ("padding moves this model's log-probs" in capsys.readouterr().err) is warned
         assert trainer.ref_model is not None
-
-
-# ------------------------------------------------------------------------------------------------ the reference
-
-REFERENCE = (ROOT / "references" / "grpo_trl.md").read_text(encoding="utf-8")
-LAUNCHES = [
-    line for block in re.findall(r"```(?:console|bash)\n(.*?)```", REFERENCE, re.DOTALL) for line in block.splitlines()
-]
-
-
-def test_launch_lines_of_the_reference_hold():
-    from accelerate.commands.launch import launch_command_parser
-    from torch.distributed.run import parse_args
-
-    lines = [line for line in LAUNCHES if "scripts/grpo_train.py" in line]
-    assert len(lines) > 5
-    for line in lines:
-        launcher, _, flags = line.partition("scripts/grpo_train.py")
-        words, processes = [word for word in launcher.split() if "=" not in word or word[0] == "-"], 1
-        if words[0] == "accelerate":
-            processes = launch_command_parser().parse_args([*words[2:], "script.py"]).num_processes or 8
-        elif words[0] == "torchrun":
-            processes = int(parse_args([*words[1:], "script.py"]).nproc_per_node)
-        config = grpo.parse_config(shlex.split(flags))
-        grpo.check_settings(config)
-        grpo.plan_batches(grpo.fill_in(config, 7_000_000_000), processes, 1000)
