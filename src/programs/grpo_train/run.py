@@ -154,7 +154,8 @@ def splits(config: Config, given: frozenset[str], heed: bool) -> list[dict]:
     batch, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
     left_open = given.isdisjoint(names)
-    exact = config.loss_type != "bnpo" and config.top_entropy_quantile == 1  # these look at a forward pass
+    quantile = any(pair.startswith("top_entropy_quantile") for pair in config.trainer_args)
+    exact = config.loss_type != "bnpo" and not quantile  # these look at a forward pass
     sizes = [size for size in ladder(batch, 1) if batch % size == 0] if exact and (left_open or not heed) else [batch]
     return [{names[0]: size, names[1]: passes * batch // size} for size in sizes]
 

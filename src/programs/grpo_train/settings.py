@@ -21,7 +21,6 @@ from parts.sampling.sampling_vllm import VLLM_PIP
     environment="reward_retries",
     learning_rate="entropy_coef",
     gradient_checkpointing="attn_implementation",
-    lora_dropout="lora_alpha",
     logging_steps="report_to",
     per_device_eval_batch_size="allow_overlap",
 )
@@ -52,7 +51,6 @@ class Config(TrainerSettings, ConversationSettings):
     temperature: float = setting(1.0, "sampling temperature", positive=True)
     top_p: float = setting(1.0, "nucleus sampling; below 1 the sampler is not the policy of the loss", positive=True)
     top_k: int = setting(0, "top-k sampling (0: off); as top_p")
-    shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
     vllm_gpu_memory_utilization: float = setting(0.3, "colocate: vLLM's share of GPU memory", positive=True, free=True)
     vllm_enable_sleep_mode: bool = setting(False, "vLLM releases its memory during updates", free=True)
@@ -70,7 +68,6 @@ class Config(TrainerSettings, ConversationSettings):
     beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
     scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
     mask_truncated_completions: bool = setting(False, "truncated completions contribute no gradient")
-    top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
     # optimization
     learning_rate: float = setting(
         0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that", section="optimization"
@@ -88,7 +85,6 @@ class Config(TrainerSettings, ConversationSettings):
     )
     use_cpu: bool = setting(False, "train on the CPU even if there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
-    lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
     save_dtype: str = setting(
         "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
@@ -157,6 +153,7 @@ SET_HERE = {
     "generation_batch_size": "--steps_per_generation",
     "auto_find_batch_size": "--profile memory",
     "data_seed": "--seed",
+    "shuffle_dataset": "leaving it out: each pass over the prompts has an order of its own",
     "max_tool_calling_iterations": "--max_turns, which is one more",
     **dict.fromkeys(("remove_unused_columns", "num_generations_eval"), "leaving it out"),
     **dict.fromkeys(("load_best_model_at_end", "disable_tqdm"), "leaving it out"),
@@ -209,7 +206,7 @@ def check_settings(config: Config) -> None:
     need(c.steps or c.num_train_epochs, "got --steps 0; expected 1 or more")
     need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
     need(c.lora_rank or not c.merge_lora, "got --merge_lora without adapters; try --lora_rank 16")
-    need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected at most 1")
+    need(c.top_p <= 1, f"got top_p {c.top_p}; expected at most 1; try 0.95")
     idle = c.vllm_args and c.use_vllm != "colocate"
     need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
     missing = [name for name in c.report_to if not importlib.util.find_spec(name)]

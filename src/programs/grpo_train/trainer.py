@@ -32,13 +32,13 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
 
         options = args.model_init_kwargs | extra | ({"device_map": None} if world()[1] > 1 else {})
         base = load_whole(create_model_from_path, base_of(config.model), **options)
-        return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout), {}
+        return with_adapter(base, config.model, trainable=True), {}
     if config.lora_rank:
         from peft import LoraConfig
 
         alpha = config.lora_alpha or 2 * config.lora_rank
-        lora = {"r": config.lora_rank, "lora_alpha": alpha, "lora_dropout": config.lora_dropout}
-        extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
+        lora = LoraConfig(r=config.lora_rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+        extra["peft_config"] = lora
     return config.model, extra
 
 
