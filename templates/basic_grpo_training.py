@@ -3,7 +3,7 @@
     python templates/basic_grpo_training.py
 
 Unchanged, it trains the embedded model on sums, on the CPU, in about a minute. Edit the two lines MODEL and DATA as
-their comments say, and it trains Qwen on GSM8K on one GPU. For flags, resuming, held-out evaluation, stages and several
+their comments say, and it trains Qwen on GSM8K on one GPU. For flags, resuming, held-out evaluation and several
 GPUs, use scripts/grpo_train.py.
 """
 

@@ -43,10 +43,10 @@ def test_a_setting_without_effect_is_named_with_what_makes_it_act(case, capsys):
 
 
 def test_settings_of_trl_are_named(capsys):
-    flags = "--epsilon_high=0.28 --stages=format:3 --steps=2 --lora_dropout=0.1"
+    flags = "--epsilon_high=0.28 --lora_alpha=8"
     assert load_script("grpo_train").main([*FEW, *flags.split(), "--dry_run"]) == 0
     found = {line.partition(":")[2].partition(":")[0].strip() for line in notes(capsys)}
-    assert found == {"epsilon_high 0.28", "steps 2", "lora_dropout 0.1"}
+    assert found == {"epsilon_high 0.28", "lora_alpha 8.0"}
 
 
 def test_a_setting_that_acts_is_not_named(capsys):

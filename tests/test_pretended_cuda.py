@@ -196,7 +196,7 @@ PPO = "--batch_size 8 --max_new_tokens 12 --eval_rows 4 --plot_every 0 --save_ev
 PPO += FEW
 GRPO = [*PPO, "--algorithm=grpo", "--group_size=4"]
 TRL_SIZES = "--steps 1 --num_generations 4 --max_completion_length 12 --eval_rows 4 --plot_every 0".split()
-WARM_SIZES = "--self --prompts_per_round 12 --samples 4 --rounds 1 --min_rounds 1 --min_steps 2 --max_new_tokens 24"
+WARM_SIZES = "--self --prompts_per_round 12 --samples 4 --rounds 1 --min_rounds 1 --max_new_tokens 24"
 WARM_SIZES += " --batch_size 8 --rollout_batch_size 16 --eval_prompts 4 --eval_samples 4 --device cuda"
 EVALUATION = f"--model {TINY_LM} --task math --data {EVAL_DATA} --limit 8 --max_new_tokens 12 --device cuda".split()
 RUNS = {
@@ -219,6 +219,7 @@ def test_a_run_and_its_resume_keep_to_the_device(name, tmp_path, monkeypatch):
         for trainer in ("grpo", "sft"):  # they look for CUDA as they load
             importlib.import_module(f"trl.trainer.{trainer}_trainer")
     command = importlib.import_module(f"programs.{program}.run")
+    monkeypatch.setattr("programs.warm_start.supervise.FEWEST_STEPS", 2)
     monkeypatch.setattr("parts.running.progress.plot_curves", lambda source, target: target.touch())
 
     def run(flags: list[str]) -> int:

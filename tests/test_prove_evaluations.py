@@ -96,18 +96,6 @@ def turned(rows: list[dict]) -> list[dict]:
     return [one | {"id": (one["id"] + 7) % 20} for one in rows]
 
 
-def evalplus(folder, right=lambda i: i % 2 == 0):
-    """EvalPlus's file: its further tests (plus) also fail 8, and pass 1, whose first tests fail."""
-    rows = {}
-    for i in range(20):
-        statuses = {"base_status": right(i), "plus_status": (right(i) and i != 8) or i == 1}
-        statuses = {name: "pass" if x else "fail" for name, x in statuses.items()}
-        rows[f"HumanEval/{i}"] = [{"task_id": f"HumanEval/{i}", "solution": f"def f{i}(): pass", **statuses}]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "m_eval_results.json").write_text(json.dumps({"date": "2026-01-02", "hash": "a", "eval": rows}))
-    return folder
-
-
 def inspect_rows(right, finish: str = "stop") -> list[dict]:
     samples = []
     for i, (question, gold) in enumerate(QUESTIONS):
@@ -135,20 +123,16 @@ def inspect_eval(folder, right=lambda i: i % 2 == 0):
     return folder / "log.eval"
 
 
-def opencompass(folder, right=lambda i: i % 2 == 0):
-    """A folder of OpenCompass: predictions, and results with their details, each by number."""
-    golds = [(gold, gold if right(i) else gold + 1) for i, (_, gold) in enumerate(QUESTIONS)]
-    predictions = {
-        str(i): {"origin_prompt": [{"role": "HUMAN", "prompt": QUESTIONS[i][0]}], "prediction": f"\\boxed{{{said}}}"}
-        | {"gold": str(gold)}
-        for i, (gold, said) in enumerate(golds)
-    }
-    details = {str(i): {"pred": str(x), "answer": str(g), "correct": g == x} for i, (g, x) in enumerate(golds)}
-    value = {"accuracy": 100 * sum(map(right, range(20))) / 20, "details": {"type": "GEN", **details}}
-    for name, content in (("predictions", predictions), ("results", value)):
-        (folder / name / "m").mkdir(parents=True)
-        (folder / name / "m" / "gsm8k.json").write_text(json.dumps(content))
-    return folder
+def lighteval(folder, right=lambda i: i % 2 == 0):
+    """A parquet file of details."""
+    import pandas
+
+    docs = [{"id": str(i), "query": question} for i, (question, _) in enumerate(QUESTIONS)]
+    said = [{"text": [f"The answer is {gold}"]} for _, gold in QUESTIONS]
+    metric = [{"extractive_match": float(right(i))} for i in range(20)]
+    folder.mkdir(parents=True, exist_ok=True)
+    pandas.DataFrame({"doc": docs, "metric": metric, "model_response": said}).to_parquet(folder / "details.parquet")
+    return folder / "details.parquet"
 
 
 def pandas_table(folder, right=lambda i: i % 2 == 0):
@@ -163,9 +147,7 @@ def pandas_table(folder, right=lambda i: i % 2 == 0):
 
 
 SOUND = {
-    "EvalPlus": (evalplus, "samples base_status 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
     "Inspect's zip": (inspect_eval, "math_grader.py scores 20 of 20"),
-    "OpenCompass": (lambda f: opencompass(f / "outputs"), "0 differences from 1 stated figures"),
     "pandas": (pandas_table, "samples is_correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
     "lm-eval": (lm_eval, "gsm8k exact_match,strict_match 0.500 (95 % Wilson interval 0.254 to 0.746) on 12 rows"),
     "nested": (report, "samples correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
@@ -253,16 +235,13 @@ def test_a_file_without_samples_is_told_what_is_accepted(tmp_path, capsys, name,
     assert (code, proof, len(err.splitlines())) == (2, {}, 1) and words in err and "expected" in err, err
 
 
-@pytest.mark.parametrize("make", [evalplus, inspect_json, inspect_eval, opencompass, pandas_table])
+@pytest.mark.parametrize("make", [inspect_json, inspect_eval, lighteval, pandas_table])
 def test_results_of_other_programs_are_compared(tmp_path, make):
     """5 rows are better, none is worse: exact p 0.0625."""
     paths = [make(tmp_path / "a"), make(tmp_path / "b", lambda i: i % 2 == 0 or i % 4 == 1)]
     reports = reports_to_compare([str(path) for path in paths])
     found = next(iter(compare_reports(*reports, 50, 0)["samples"].values()))
     assert (found["better"], found["worse"], found["rows"], found["p"]) == (5, 0, 20, 0.0625)
-    if make is evalplus:
-        plus = compare_reports(*reports, 50, 0)["samples"]["plus_status"]
-        assert (plus["before"], plus["after"], plus["better"]) == (0.45, 0.7, 5)  # 1 passes the further tests alone
 
 
 def test_other_rows_under_the_same_ids_are_not_compared(tmp_path):
@@ -287,16 +266,23 @@ def test_completions_without_scores_are_told_how_to_score_them(tmp_path):
         reports_to_compare([str(tmp_path / "a.jsonl")] * 2)
 
 
-def test_rows_by_place_with_other_golds_are_not_compared(tmp_path):
-    """Without ids and prompts the golds tell that one file is shuffled; other golds of the same prompts are told."""
+def test_rows_without_ids_and_prompts_and_several_tables_of_a_file_are_refused(tmp_path):
     rows = [{"gold": str(gold), "correct": i % 2} for i, (_, gold) in enumerate(QUESTIONS)]
-    files = [write_lines(tmp_path / "a.jsonl", rows), write_lines(tmp_path / "b.jsonl", rows[::-1])]
-    with pytest.raises(UserError, match="the rows are not paired"):
-        reports_to_compare(list(map(str, files)))
+    file = write_lines(tmp_path / "a.jsonl", rows)
+    with pytest.raises(UserError, match="columns gold, correct; expected ids or prompts; try numbering"):
+        reports_to_compare([str(file)] * 2)
+    value = {name: [row(i, correct=int(i < k)) for i in range(20)] for name, k in (("old", 8), ("new", 10))}
+    (file := tmp_path / "a.json").write_text(json.dumps(value))
+    with pytest.raises(UserError, match=r"several tables of id, question, .* in a column model or subject"):
+        reports_to_compare([str(file)])
+
+
+def test_other_golds_of_the_same_prompts_are_told(tmp_path, capsys):
     asked = [{"prompt": q, "gold": str(g), "correct": 1} for q, g in QUESTIONS]
-    write_lines(tmp_path / "a.jsonl", asked)
-    write_lines(tmp_path / "b.jsonl", [one | {"gold": f"{one['gold']}.0"} for one in asked])
+    others = [one | {"gold": f"{one['gold']}.0"} for one in asked]
+    files = [write_lines(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a", asked), ("b", others))]
     assert len(reports_to_compare(list(map(str, files)))) == 2
+    assert "20 of 20 common rows have different golds" in capsys.readouterr().err
 
 
 def test_samples_of_repeated_prompts_are_one_row(tmp_path):
@@ -344,24 +330,9 @@ def test_one_table_that_is_not_of_two_models_is_told(tmp_path):
             reports_to_compare(paths)
 
 
-def test_a_column_that_may_name_the_items_is_told(tmp_path, capsys):
-    file = draws(tmp_path / "a.jsonl", SHARES, key="which")
-    code, proof, err = run(capsys, file)
-    assert code == 0 and not proof["proved"] and "if column 'which' names the items, rename it to item_id" in err
-    verdict = compare_reports(*reports_to_compare([file]), 50, 0)["samples"]["passed"]["verdict"]
-    assert "No verdict: rows of one item are dependent; if column 'which' names the items" in verdict
-
-
-def compared(tmp_path, before: list[dict], after: list[dict], edit=lambda rows: rows) -> dict:
-    """The comparison of two files of rows, as JSON lines or, if `edit` makes a dict, as JSON."""
-    paths = []
-    for name, rows in (("a", before), ("b", after)):
-        value = edit(rows)
-        paths.append(tmp_path / (f"{name}.json" if isinstance(value, dict) else f"{name}.jsonl"))
-        if isinstance(value, dict):
-            paths[-1].write_text(json.dumps(value))
-        else:
-            write_lines(paths[-1], value)
+def compared(tmp_path, before: list[dict], after: list[dict]) -> dict:
+    """The comparison of two files of rows."""
+    paths = [write_lines(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a", before), ("b", after))]
     (metrics,) = compare_reports(*reports_to_compare([*map(str, paths)]), 2000, 0).values()
     return next(iter(metrics.values()))
 
@@ -411,24 +382,14 @@ def test_a_doubt_takes_the_place_of_the_verdict(tmp_path, capsys, name):
 SIZES = {"algebra": 30, "law": 10, "biology": 20}
 
 
-@pytest.mark.parametrize("edit", [list, lambda rows: {s: [x for x in rows if x["subject"] == s] for s in SIZES}])
-def test_ids_that_begin_anew_in_each_subject_are_rows_of_their_own(tmp_path, edit):
+def test_ids_that_begin_anew_in_each_subject_are_rows_of_their_own(tmp_path):
     """30 of 60 are right; then 42, of which 6 of law and 6 of biology are new: exact p 2 / 2^12."""
     places = [(subject, i) for subject, size in SIZES.items() for i in range(size)]
     before, after = (
         [{"subject": s, "index": i, "correct": int(s == "algebra" or i < k)} for s, i in places] for k in (0, 6)
     )
-    figures = compared(tmp_path, before, after, edit)
+    figures = compared(tmp_path, before, after)
     assert (figures["rows"], figures["before"], figures["after"], figures["p"]) == (60, 0.5, 0.7, 2 / 2**12)
-
-
-@pytest.mark.parametrize("columns", [{}, {"response": "said"}])
-def test_tables_of_the_same_rows_in_one_file_are_models(tmp_path, columns):
-    value = {name: [row(i, correct=int(i < k)) | columns for i in range(20)] for name, k in (("old", 8), ("new", 10))}
-    (tmp_path / "a.json").write_text(json.dumps(value))
-    reports = reports_to_compare([str(tmp_path / "a.json")])
-    assert [x["model"]["name"] for x in reports] == ["old", "new"]
-    assert compare_reports(*reports, 50, 0)["samples"]["correct"]["better"] == 2
 
 
 @pytest.mark.parametrize("lacking", [{"correct": None}, {"error": "timeout"}])
@@ -495,8 +456,9 @@ INDEPENDENT = {
     "a question twice": lambda i: {"id": i, "question": f"q{max(i, 1)}"},
     "a premise beside few questions": lambda i: {"id": i, "question": f"q{i % 2}", "target": str(i % 3)},
     "a category": lambda i: {"id": i, "prompt": f"p{i}", "language": f"l{i % 6}"},
-    "a name of categories": lambda i: {"name": f"n{i % 5}", "question": f"q{i}", "answer": str(i)},
-    "numbers that begin anew": lambda i: {"idx": i % 31, "question": f"q{i}", "answer": str(i)},
+    "a group": lambda i: {"id": i, "prompt": f"p{i}", "group": "AB"[i % 2]},
+    "system prompts": lambda i: {"id": i, "prompt": f"p{i}", "system": f"You are {i % 4}"},
+    "agents of items": lambda i: {"task_id": i, "agent": "ab"[i % 2]},
     "the source of a text": lambda i: {"id": i, "prompt": f"p{i}", "doc": {"model": "ab"[i % 2]}},
 }
 

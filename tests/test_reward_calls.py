@@ -127,17 +127,16 @@ def call(name: str, spec: str, rows=ROWS, texts=TEXTS, ids=IDS, limits=None) -> 
     """Scores of one function by the script's own way of calling rewards."""
     script = load_script(name)
     limits = limits or script.CallLimits()
-    ((function, _),) = script.load_rewards(spec)
     if name == "ppo_train":
         return next(iter(script.Reward([spec], limits)(rows, texts, ids)[1].values()))
     if name == "reward_preflight":
+        ((function, _),) = script.load_rewards(spec)
         given = script.reward_arguments(rows, texts, ids)
         reply = script.call_once(function, given, [], limits)
         if "raised" in reply:
             raise script.UserError(reply["raised"])
         return reply["values"]
-    scorer = script.Scorer(rows, limits)
-    scorer.add(function, 1.0, {})
+    scorer = script.Scorer(rows, [spec], limits)
     turns = script.reward_arguments(rows, texts, ids)["completions"]
     return scorer.score(next(iter(scorer.functions)), rows, turns, ids, {})
 
@@ -387,14 +386,11 @@ def test_grpo_gives_rewards_the_tokens_that_trl_leaves_out(chat, tmp_path, user)
     (tmp_path / "r.py").write_text(
         "SEEN = []\ndef r(prompt, completion):\n    SEEN.append(completion)\n    return 0.0\n"
     )
-    ((function, _),) = grpo.load_rewards(f"{tmp_path / 'r.py'}:r")
-    scorer = grpo.Scorer([{"prompt": prompt, "columns": {}}])
-    scorer.add(function, 1.0, {})
-    scorer.enter(grpo.Stage({"r": 1.0}, 1))
+    scorer = grpo.Scorer([{"prompt": prompt, "columns": {}}], [f"{tmp_path / 'r.py'}:r"])
     scorer.tokenizer, scorer.eos_ids = tokenizer, [tokenizer.eos_token_id]
     said = [[{"role": "assistant", "content": "12"}]] if chat else ["12"]  # as TRL decodes it
     scorer.scored("r", said, [ids], [0])
-    assert function.__globals__["SEEN"] == [f"1{user}2"]
+    assert scorer.functions["r"].function.__globals__["SEEN"] == [f"1{user}2"]
 
 
 def test_evaluation_scores_what_the_model_wrote(user):

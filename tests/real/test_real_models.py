@@ -131,7 +131,7 @@ def test_a_student_of_half_the_layers_comes_nearer_to_its_teacher(data, tmp_path
 
 
 def test_a_warm_start_from_own_samples_keeps_what_passes(data, tmp_path):
-    sizes = ["--prompts_per_round=8", "--samples=4", "--min_prompts=2", "--rounds=1", "--min_rounds=1", "--min_steps=2"]
+    sizes = ["--prompts_per_round=8", "--samples=4", "--max_draws=1", "--rounds=1", "--min_rounds=1"]
     sizes += ["--max_new_tokens=12", "--batch_size=8", "--eval_prompts=4", "--eval_samples=4"]
     flags = [*flags_of(data, QWEN, "has_answer"), *held_out(data, QWEN), "--self", "--lora_rank=4", *sizes]
     run("warm_start", *flags, "--output_dir", tmp_path / "run")

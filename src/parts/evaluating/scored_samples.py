@@ -1,4 +1,8 @@
-"""Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the figures stated beside them."""
+"""Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the figures stated beside them.
+
+A file has one table: a row for each scored sample, or for each prompt with a list of scores. Nested columns get dotted
+names. COLUMNS and SCORE say by which names a column is found; what tells the rows apart is decided by `keys_of`.
+"""
 
 import json
 import re
@@ -8,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parts.data.rows import read_rows
-from parts.foundation.messages import UserError
+from parts.foundation.messages import UserError, need
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
 ID = "(id|idx|index|uu?id)"
 OF_ITEM = rf"(doc|task|question|problem|example|item)_?{ID}"
 COLUMNS = {  # names of columns, the best first
     "key": ("item_?id", OF_ITEM, ID, f"sample_?{ID}", "key|name|item"),
-    "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
+    "prompt": ("prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
         "label|solution|answer|final_answer",
@@ -26,7 +30,7 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
-    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
+    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint"),
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
 DRAW = (
@@ -42,7 +46,7 @@ HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # e
 NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
+    r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?"
 )
 VERDICTS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
@@ -70,13 +74,13 @@ def columns_of(row: dict) -> dict[str, str]:
     """{role: column, or ""} of a flat row: of the columns without a role the least nested, of these the best name."""
     columns = {}
     for role, patterns in COLUMNS.items():
-        last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
         ranks = [
-            (n.count("."), i, n) for n, end in last.items() for i, x in enumerate(patterns) if re.fullmatch(x, end)
+            (name.count("."), rank, name)
+            for name in row.keys() - {*columns.values()}
+            for rank, pattern in enumerate(patterns)
+            if re.fullmatch(pattern, name.rpartition(".")[2])
         ]
         columns[role] = min(ranks, default=(0, 0, ""))[2]
-    if not columns["completion"] and columns["gold"].endswith("solution"):  # EvalPlus's programs
-        columns |= {"completion": columns["gold"], "gold": ""}
     return columns
 
 
@@ -97,9 +101,6 @@ def score_columns(rows: list[dict]) -> dict[str, list[list]]:
         parts = name in declared and ("perplexity" in name or any(len(listed(row.get(name))) > 1 for row in rows))
         if not parts and 2 * cells.count(None) < len(rows):  # lm-eval's parts: (gold, prediction), a log-likelihood
             columns[name.removesuffix(".value")] = [cell or [None] for cell in cells]
-    if {"base_status", "plus_status"} <= columns.keys():  # EvalPlus: its further tests count beside the first ones
-        pairs = zip(columns["base_status"], columns["plus_status"], strict=True)
-        columns["plus_status"] = [[x and y for x, y in zip(*pair, strict=True)] for pair in pairs]
     return {name: cells for name, cells in columns.items() if any(x is not None for cell in cells for x in cell)}
 
 
@@ -114,40 +115,15 @@ def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
-def named_rows(value: dict) -> list[dict]:
-    """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
-    parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
-    tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
-    names = {(columns["key"], columns["prompt"]) for columns in (columns_of(rows[0]) for rows in tables.values())}
-    metrics = {(*score_columns(rows),) for rows in tables.values()}
-    if len(tables) > 1 and len(names) == len(metrics) == 1 and names != {("", "")}:  # no summaries
-        same = "model" if len(tables) < min(21, *map(len, tables.values())) else "item_id"
-        name = same if have_same_rows([*tables.values()]) else "subject"
-        return [{name: key} | row for key, rows in tables.items() for row in rows]
-    rows = [{"id": key} | row for key, part in parts.items() for row in part]
-    return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
-
-
 def tables_in(value) -> Iterator[list[dict]]:
     """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-        value = named_rows(value)
-    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+    elif isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         if score_columns(rows) and "step" not in rows[0]:
             yield rows
-
-
-def have_same_rows(tables: list[list[dict]]) -> bool:
-    """Whether the flat rows of tables are of the same items, by their prompts or ids; True for rows without either."""
-    columns = columns_of(tables[0][0])
-    for name in filter(None, (columns["prompt"], columns["key"])):
-        first, *others = ({str(row.get(name)) for row in rows} for rows in tables)
-        if len(first) ** 2 >= len(tables[0]):  # few are instructions that several rows share
-            return all(2 * len(x & first) > len(x | first) for x in others)
-    return True
 
 
 def fits(finer: list[str], coarser: list[str]) -> bool:
@@ -156,58 +132,45 @@ def fits(finer: list[str], coarser: list[str]) -> bool:
 
 
 def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list[str]:
-    """What tells flat rows apart: their ids; their prompts, if many ids share them; else their places.
+    """What tells flat rows apart: their ids, or their prompts where ids number draws or begin anew.
 
-    Ids that begin anew in each subject get its name. Prompts tell rows apart if each has one gold answer, unless they
-    may be instructions that many rows share: few, without different golds, beside ids. Ids of several prompts are
-    those of paraphrases, with one gold, or have a name of items; others begin anew in each batch, or are categories.
+    Ids that begin anew in each subject get its name. A prompt tells rows apart if it has one gold answer, unless it may
+    be an instruction that many rows share: there are few prompts, and all have the same gold.
     """
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
-    number, counts = len({*ids}), Counter(asked)
-    are_many = len(counts) ** 2 >= len(rows) or (number == 1 and min(counts.values()) > 1)
-    are_prompts = len(counts) > 1 and fits(asked, golds) and (len({*golds}) > 1 or are_many)
-    are_named = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
-    are_ids = (are_named or (fits(ids, golds) and number**2 >= len(rows))) and number <= 1.2 * len(counts)
-    if number > 1 and (are_ids or not are_prompts or columns["key"].endswith("item_id")):
-        return ids
-    return asked if are_prompts else [*map(str, range(len(rows)))]
+    kind, number, prompts = columns["key"].rpartition(".")[2], len({*ids}), len({*asked})
+    tells = prompts > 1 and fits(asked, golds) and (len({*golds}) > 1 or prompts**2 >= len(rows))
+    if not columns["key"]:
+        return asked
+    numbers_draws = number > 1.2 * prompts
+    begins_anew = not re.fullmatch(OF_ITEM, kind) and not (fits(ids, golds) and number**2 >= len(rows))
+    return asked if tells and kind != "item_id" and (numbers_draws or begins_anew) else ids
 
 
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}.
 
-    A column that is coarser than the keys may name the items: one of prompts with one gold each, one of groups by its
-    name, one with the same number of rows for many values. One that all keys cross may name models.
+    Rows of one item are dependent: a column that has fewer values than the keys, and may name the items, is told. So is
+    one that all keys cross, as it may name models.
     """
-    groups, doubts = {}, {}
-    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
+    doubts, golds = {}, [str(row.get(columns["gold"])) for row in rows]
     others = {*scores, "filter", *(name for role, name in columns.items() if role not in ("prompt", "key"))}
-    if columns["part"] and not fits(ids, parts):  # ids that begin anew in each part
-        others.add(columns["key"])
-    fewest = len(rows) if columns["key"] or columns["prompt"] else 9  # groups that are no categories
+    is_item = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
     for name in sorted(rows[0].keys() - others):
-        values = [str(row.get(name)) for row in rows]
-        number, counts = len({*values}), Counter(values).values()
-        if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
+        values, last = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
+        number = len({*values})
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, last):
             continue
-        is_crossed = number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys})
-        if name == columns["prompt"]:
-            may_be_items = fits(values, golds)
-        else:
-            is_even = len({*counts}) == 1 and number >= min(fewest, max(counts))
-            may_be_items = is_even or re.fullmatch(GROUP, name.rpartition(".")[2])
-        if may_be_items and fits(keys, values) and number < 0.8 * len({*keys}):
-            groups[name] = number
-        elif is_crossed and not re.fullmatch(ID, name):
+        is_group = fits(values, golds) if name == columns["prompt"] else re.fullmatch(GROUP, last)
+        if (is_group or name == columns["key"]) and fits(keys, values) and number < 0.8 * len({*keys}):
+            text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
+            text += "; if each row is an item of its own, number the rows in a column item_id"
+            doubts |= {} if is_item else {"Whether the rows are independent": text}
+        elif number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys}) and last != "id":
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
-    name = max(groups, key=groups.get, default="")
-    if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
-        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
-        text += "; if each row is an item of its own, number the rows in a column item_id"
-        doubts["Whether the rows are independent"] = text
     return doubts
 
 
@@ -223,6 +186,8 @@ class OtherResults:
         self.model, self.name = model, f"{file}, {model}" if model else str(file)
         head = {name: x for row in reversed(rows) for name, x in row.items()}
         columns, scores, keyed = columns_of(head), score_columns(rows), {}
+        got = f"got {file} with columns {', '.join([*head][:9])}"
+        need(columns["key"] or columns["prompt"], f"{got}; expected ids or prompts; try numbering its rows as item_id")
         asked = [text_of(row.get(columns["prompt"])) for row in rows]
         keys = keys_of(rows, columns, asked)
         for i, key in enumerate(keys):
@@ -256,16 +221,6 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
-def by_model(rows: list[dict]) -> dict[str, list[dict]]:
-    """{model: its flat rows} of a table of several models, else {"": all rows}; a column `system` may be of prompts."""
-    column, models = columns_of(rows[0])["model"], {}
-    for row in rows:
-        models.setdefault(str(row.get(column)), []).append(row)
-    is_model = re.match("model", column)  # other words may be of the items, as may nested names
-    are_few = 2 <= len(models) <= max(20, len(rows) // 2 if is_model else 0)
-    return models if column and are_few and (is_model or have_same_rows([*models.values()])) else {"": rows}
-
-
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:
     """(A file's scored samples of each model, its flat figures); UserError if it cannot be read."""
     try:
@@ -277,9 +232,16 @@ def read_table(file: Path) -> tuple[list[OtherResults], dict]:
     except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
     figures = flat(value) if isinstance(value, dict) else {}
-    rows = max(tables_in(value), key=len, default=[])
-    tables = by_model(rows) if rows else {}
-    return [OtherResults(file, table, figures, model) for model, table in tables.items()], figures
+    *others, rows = [[], *sorted(tables_in(value), key=len)]
+    got = f"got {file} with several tables of {', '.join([*rows[0]][:4]) if rows else ''}"
+    is_one = not any(other and other[0].keys() == rows[0].keys() for other in others)
+    need(is_one, f"{got}; expected one; try one list of rows, with the tables' names in a column model or subject")
+    column, models = columns_of(rows[0])["model"] if rows else "", {}
+    for row in rows:
+        models.setdefault(str(row.get(column)), []).append(row)
+    if "." in column or not 2 <= len(models) <= max(20, len(rows) // 2):  # no column, or one of the items
+        models = {"": rows} if rows else {}
+    return [OtherResults(file, table, figures, model) for model, table in models.items()], figures
 
 
 def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
@@ -288,7 +250,7 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
     UserError if `path` itself is a table that cannot be read.
     """
     results, figures, unreadable = [], {}, []
-    files = [*path.glob("*"), *path.glob("*/*"), *path.glob("results/*/*")]  # the last: OpenCompass's
+    files = [*path.glob("*"), *path.glob("*/*")]
     if path.is_file():
         files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
     for file in sorted({x for x in files if x.suffix in SCORED_FILES}):

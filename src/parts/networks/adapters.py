@@ -141,14 +141,14 @@ def fit_embeddings(base, source: str) -> None:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
-def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+def with_adapter(base, source: str, trainable: bool = False):
     """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
     settings = PeftConfig.from_pretrained(source)
     settings.base_model_name_or_path = base.name_or_path
-    settings.lora_dropout = dropout
+    settings.lora_dropout = 0.0
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():

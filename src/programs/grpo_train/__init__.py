@@ -16,7 +16,7 @@ One rollout samples G completions per prompt (`num_generations`), scores them, a
                  averaged over all tokens of the rollout with dapo (Yu 2025, eq. 8), per completion with grpo
 
 The settings have TRL's names and, above 50M parameters, TRL's learning rate. This file adds checks before the model
-loads, greedy held-out evaluation, metrics and samples on disk, stages, and a prompt order that survives a resume.
+loads, greedy held-out evaluation, metrics and samples on disk, and a prompt order that survives a resume.
 
 With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
 rollout_func: each tool has a time limit, sampled ids are never re-encoded, and only sampled tokens are in the loss.

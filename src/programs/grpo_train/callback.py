@@ -1,7 +1,6 @@
-"""Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs under our names, stopping."""
+"""Checkpoints, final/, and the work around TRL's steps: evaluation, logs under our names, stopping."""
 
 import functools
-import itertools
 import json
 import math
 import re
@@ -33,7 +32,7 @@ from parts.running.run_end import EXAMPLES
 from programs.grpo_train.colocated import judge_logprobs
 from programs.grpo_train.data import BatchPlan
 from programs.grpo_train.evaluation import brief, conversation_entry, evaluate
-from programs.grpo_train.rewards import Scorer, Stage, signal_free
+from programs.grpo_train.rewards import Scorer, signal_free
 from programs.grpo_train.settings import Config
 
 
@@ -119,25 +118,24 @@ class Prepared:
     rows: list[dict]
     held_out: list[dict]
     scorer: Scorer
-    stages: list[Stage]
     parameters: int
     setup: PlaySetup | None  # what conversations are played with
 
 
 class GrpoRun:
-    """What happens around TRL's steps: stages, evaluation, logs, stopping, and the state that a resume needs.
+    """What happens around TRL's steps: evaluation, logs, stopping, and the state that a resume needs.
 
     `make_callback` gives it to the trainer as a callback whose state TRL writes into every trainer_state.json.
     """
 
     def __init__(self, ready: Prepared):
-        self.config, self.plan, self.scorer, self.stages = ready.config, ready.plan, ready.scorer, ready.stages
+        self.config, self.plan, self.scorer = ready.config, ready.plan, ready.scorer
         self.held_out, self.setup = ready.held_out, ready.setup
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         sizes = [self.plan.completions_per_step, self.plan.completions_per_rollout]
         self.memory, self.pending, self.sizes = {}, {}, sizes
-        self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
+        self.signum, self.bad, self.started = 0, 0, time.perf_counter()
         self.step_started = self.started
 
     def state(self) -> dict:
@@ -164,7 +162,7 @@ class GrpoRun:
         """Evaluate, write samples, and return metrics and a few examples."""
         half, given = max(1, self.config.per_device_eval_batch_size // 2), (self.config, self.trainer, self.scorer)
         with room_for("in the evaluation", f"--resume --per_device_eval_batch_size {half}"):
-            metrics, samples = evaluate(*given, self.stages[-1], self.held_out, self.setup)
+            metrics, samples = evaluate(*given, self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
@@ -178,17 +176,6 @@ class GrpoRun:
     def on_step_begin(self, args, state, control, **_):
         forget_peak()
         self.step_started = time.perf_counter()
-        ends = itertools.accumulate(stage.steps for stage in self.stages[:-1])
-        now = sum(state.global_step >= end for end in ends)
-        if now == self.stage:
-            return
-        self.stage, stage = now, self.stages[now]
-        self.scorer.enter(stage)
-        weights = [stage.weights.get(name, 0.0) for name in self.scorer.functions]
-        self.trainer.reward_weights = torch.tensor(weights, dtype=torch.float32)
-        if len(self.stages) > 1:
-            names = ", ".join(f"{name} x {weight:g}" for name, weight in stage.weights.items())
-            say(f"stage {now + 1} of {len(self.stages)} from step {state.global_step + 1}: {names}")
 
     def on_step_end(self, args, state, control, **_):
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
@@ -265,7 +252,7 @@ class GrpoRun:
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
         judge_logprobs(self.config, args, self.watch, step, logs)
         self.log.judge(step, self.plan.steps, self.stop)
-        refuse_unscored(self.scorer.none_in_a_row, self.plan.rollouts, self.scorer.active)
+        refuse_unscored(self.scorer.none_in_a_row, self.plan.rollouts, {*self.scorer.functions})
 
 
 def make_callback(run: GrpoRun):

@@ -69,9 +69,7 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
-    if config.shuffle_dataset:
-        return batch_rows(range(count), config, 0, length)
-    return [i % count for i in range(length)]
+    return batch_rows(range(count), config, 0, length)
 
 
 OPTIONAL = ("steps_per_generation", "epsilon_high", "vllm_server_base_url")  # 0 or "" here is None there

@@ -11,22 +11,20 @@ from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.messages import need
 from parts.foundation.processes import gather_rows, raised_in_all, transformers, world
 from parts.rewards.user_code import TRL_EXTRAS, visible_text
-from programs.grpo_train.rewards import Scorer, Stage, as_completions, environment_score
+from programs.grpo_train.rewards import Scorer, as_completions, environment_score
 from programs.grpo_train.settings import Config
 
 
-def let_environments_score(config: Config, environments: Environments, scorer: Scorer, stages: list[Stage]) -> None:
-    """Put the environments' own score beside the rewards of every stage, with weight 1; refuse what nothing pays."""
+def let_environments_score(config: Config, environments: Environments, scorer: Scorer) -> None:
+    """Put the environments' own score beside the rewards, with weight 1; refuse what nothing pays."""
     check_environments(config, environments, scorer.functions)
     kinds = environments.kinds.values()
     if not any(map(pays, kinds)):
         return
-    environment_part = {OF_ENVIRONMENT: environment_score}
-    scored = any(kind.scores for kind in kinds)  # then it is what a held-out row's full marks are
-    scorer.functions = environment_part | scorer.functions if scored else scorer.functions | environment_part
-    for stage in stages:
-        stage.weights = {OF_ENVIRONMENT: 1.0} | stage.weights if scored else stage.weights | {OF_ENVIRONMENT: 1.0}
-    scorer.enter(stages[0])
+    scorer.functions |= {OF_ENVIRONMENT: environment_score}
+    scorer.weights |= {OF_ENVIRONMENT: 1.0}
+    if any(kind.scores for kind in kinds):  # then it comes first: it is what a held-out row's full marks are
+        scorer.functions = {OF_ENVIRONMENT: environment_score} | scorer.functions
 
 
 def check_sampling_apart(trainer) -> None:
@@ -124,16 +122,10 @@ def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[d
     return play(rows, setup, sample)
 
 
-def evaluate(
-    config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict], setup: PlaySetup | None = None
-) -> tuple[dict, list[dict]]:
-    """Greedy held-out evaluation by the rewards of `goal`, the last stage.
+def evaluate(config: Config, trainer, scorer: Scorer, rows: list[dict], setup: PlaySetup | None = None) -> tuple:
+    """(Metrics, samples) of a greedy held-out evaluation, of conversations if there is a `setup` to play them with.
 
-    Args:
-        setup: what conversations are played with, in the place of completions.
-
-    Returns:
-        (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
+    Accuracy is the share of rows with full marks, 1 or more, from the first function.
     """
     rank, size = world()
     share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
@@ -149,8 +141,8 @@ def evaluate(
         else:
             said = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids)
         extra = TRL_EXTRAS | {"trainer_state": trainer.state}
-        rewards = {name: scorer.score(name, share, said, ids, extra) for name in goal.weights if share}
-        samples = scorer.as_samples(share, said, ids, rewards, goal.weights)
+        rewards = {name: scorer.score(name, share, said, ids, extra) for name in scorer.functions if share}
+        samples = scorer.as_samples(share, said, ids, rewards)
         if setup:
             samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
     scorer.load_state_dict(states)

@@ -52,7 +52,7 @@ from parts.running.run_end import report, run_summary
 from programs.grpo_train.callback import GrpoRun, Prepared, export_final, resume_point
 from programs.grpo_train.data import left_tokenizer, plan_batches, trl_config, trl_settings
 from programs.grpo_train.evaluation import let_environments_score
-from programs.grpo_train.rewards import load_stages
+from programs.grpo_train.rewards import load_scorer
 from programs.grpo_train.settings import PROFILES, Config, check_machine, check_settings, fill_in, parse_config
 from programs.grpo_train.trainer import make_trainer
 
@@ -81,12 +81,11 @@ def prepare_run(config: Config) -> Prepared:
     if environments:
         check_chat_template(config, tokenizer)
     rows, held_out = load_splits(config, tokenizer)
-    scorer, stages = load_stages(config, rows)
-    if environments:
-        let_environments_score(config, environments, scorer, stages)
+    scorer = load_scorer(config, rows)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
     if environments:
+        let_environments_score(config, environments, scorer)
         check_environment_rows(environments, rows + held_out)
         ends = ending_ids(generation_settings(base_of(config.model)).eos_token_id, tokenizer)
         setup = make_play_setup(config, tokenizer, ends, environments)
@@ -95,10 +94,6 @@ def prepare_run(config: Config) -> Prepared:
         scorer.rows = rows
     parameters = sum(p.numel() for p in shaped_network(config, config.model).parameters())
     resolved = fill_in(config, parameters)
-    if config.stages:
-        resolved.steps = sum(stage.steps for stage in stages)
-        if "steps" in config.given and config.steps != resolved.steps:
-            say(f"note: steps {config.steps}: without effect, as the stages have {resolved.steps}; try other --stages")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     plan = plan_batches(resolved, processes, len(rows))
     at_once = plan.completions_per_rollout // processes  # what training has memory for
@@ -112,7 +107,7 @@ def prepare_run(config: Config) -> Prepared:
     if processes == 1 or "RANK" in os.environ:
         trl_config(resolved, plan.steps)  # making it joins the processes, which then choose as one
     say_idle(resolved, plan.steps_per_rollout)
-    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
+    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, parameters, setup)
 
 
 def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: int) -> dict[str, float]:
@@ -159,7 +154,8 @@ def splits(config: Config, given: frozenset[str], heed: bool) -> list[dict]:
     batch, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
     left_open = given.isdisjoint(names)
-    exact = config.loss_type != "bnpo" and config.top_entropy_quantile == 1  # these look at a forward pass
+    quantile = any(pair.startswith("top_entropy_quantile") for pair in config.trainer_args)
+    exact = config.loss_type != "bnpo" and not quantile  # these look at a forward pass
     sizes = [size for size in ladder(batch, 1) if batch % size == 0] if exact and (left_open or not heed) else [batch]
     return [{names[0]: size, names[1]: passes * batch // size} for size in sizes]
 
@@ -199,8 +195,8 @@ def show_trl_plan(config: Config) -> int:
         "passes_over_the_data": round(passes, 2),
         "completion_tokens_at_most": completions * turns * resolved.max_completion_length,
     }
-    shown = {"batch": batch, "stages": [dataclasses.asdict(stage) for stage in ready.stages]}
-    shown |= {"parameters": ready.parameters, **environment_plan(resolved, ready.setup)}
+    shown = {"batch": batch, "rewards": ready.scorer.weights, "parameters": ready.parameters}
+    shown |= environment_plan(resolved, ready.setup)
     sizes = sizes_of_run(ready, int(os.environ.get("WORLD_SIZE", "1")))
     show_plan(resolved, trl_device(resolved), sizes, shown)
     return 0

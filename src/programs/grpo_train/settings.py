@@ -19,10 +19,8 @@ from parts.sampling.sampling_vllm import VLLM_PIP
     profile="",
     max_prompt_length="chat_template_kwargs",
     environment="reward_retries",
-    stages="reward_retries",
     learning_rate="entropy_coef",
     gradient_checkpointing="attn_implementation",
-    lora_dropout="lora_alpha",
     logging_steps="report_to",
     per_device_eval_batch_size="allow_overlap",
 )
@@ -36,12 +34,9 @@ class Config(TrainerSettings, ConversationSettings):
     )
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
-    stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     # rollout
-    steps: int = setting(
-        100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True, section="rollout"
-    )
+    steps: int = setting(100, "optimizer steps (TRL: max_steps)", free=True, section="rollout")
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
     per_device_train_batch_size: int = setting(
@@ -56,7 +51,6 @@ class Config(TrainerSettings, ConversationSettings):
     temperature: float = setting(1.0, "sampling temperature", positive=True)
     top_p: float = setting(1.0, "nucleus sampling; below 1 the sampler is not the policy of the loss", positive=True)
     top_k: int = setting(0, "top-k sampling (0: off); as top_p")
-    shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
     vllm_gpu_memory_utilization: float = setting(0.3, "colocate: vLLM's share of GPU memory", positive=True, free=True)
     vllm_enable_sleep_mode: bool = setting(False, "vLLM releases its memory during updates", free=True)
@@ -74,7 +68,6 @@ class Config(TrainerSettings, ConversationSettings):
     beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
     scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
     mask_truncated_completions: bool = setting(False, "truncated completions contribute no gradient")
-    top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
     # optimization
     learning_rate: float = setting(
         0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that", section="optimization"
@@ -92,7 +85,6 @@ class Config(TrainerSettings, ConversationSettings):
     )
     use_cpu: bool = setting(False, "train on the CPU even if there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
-    lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
     save_dtype: str = setting(
         "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
@@ -161,6 +153,7 @@ SET_HERE = {
     "generation_batch_size": "--steps_per_generation",
     "auto_find_batch_size": "--profile memory",
     "data_seed": "--seed",
+    "shuffle_dataset": "leaving it out: each pass over the prompts has an order of its own",
     "max_tool_calling_iterations": "--max_turns, which is one more",
     **dict.fromkeys(("remove_unused_columns", "num_generations_eval"), "leaving it out"),
     **dict.fromkeys(("load_best_model_at_end", "disable_tqdm"), "leaving it out"),
@@ -210,11 +203,10 @@ def check_settings(config: Config) -> None:
     check_values(c, "model", "data", "output_dir", "prompt_column")
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_length)
-    need(c.steps or c.num_train_epochs or c.stages, "got --steps 0; expected 1 or more")
+    need(c.steps or c.num_train_epochs, "got --steps 0; expected 1 or more")
     need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
     need(c.lora_rank or not c.merge_lora, "got --merge_lora without adapters; try --lora_rank 16")
-    need(not (c.stages and c.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
-    need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected at most 1")
+    need(c.top_p <= 1, f"got top_p {c.top_p}; expected at most 1; try 0.95")
     idle = c.vllm_args and c.use_vllm != "colocate"
     need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
     missing = [name for name in c.report_to if not importlib.util.find_spec(name)]

@@ -32,13 +32,13 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
 
         options = args.model_init_kwargs | extra | ({"device_map": None} if world()[1] > 1 else {})
         base = load_whole(create_model_from_path, base_of(config.model), **options)
-        return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout), {}
+        return with_adapter(base, config.model, trainable=True), {}
     if config.lora_rank:
         from peft import LoraConfig
 
         alpha = config.lora_alpha or 2 * config.lora_rank
-        lora = {"r": config.lora_rank, "lora_alpha": alpha, "lora_dropout": config.lora_dropout}
-        extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
+        lora = LoraConfig(r=config.lora_rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+        extra["peft_config"] = lora
     return config.model, extra
 
 
@@ -54,6 +54,7 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
     from trl.trainer import grpo_trainer
 
     config, rows, tokenizer = ready.config, ready.rows, ready.tokenizer
+    args.reward_weights = [run.scorer.weights[name] for name in run.scorer.functions]
     leave_out_cudnn_attention()
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
     decoded = [tokenizer.decode(row["prompt_ids"]) for row in rows]

@@ -58,7 +58,6 @@ def check_server_objective(config: Config) -> None:
     need(not full, f"{got}, which returns its likeliest tokens only; try --kl_top_k 20 or --objective policy_gradient")
     for name in ("teacher_in_4bit", "teacher_precision"):
         need(not getattr(config, name), f"got --{name} with a server; expected a teacher that is loaded here")
-    need(config.top_k_of == "teacher", "got --top_k_of student with a server; expected teacher, as it returns its own")
     need(config.temperature == 1.0, f"got temperature {config.temperature} with a server; expected 1, its own")
 
 

@@ -3,7 +3,7 @@
 import math
 
 from parts.foundation.processes import torch
-from parts.learning.advantages import discounted_returns, grpo_advantages, mean_advantages, rloo_advantages
+from parts.learning.advantages import discounted_returns, mean_advantages
 from parts.learning.losses import kl_estimate, policy_loss
 from parts.networks.forward import all_logits, known_logits, lost_mass, tempered
 from parts.rewards.rewards import is_scored
@@ -147,7 +147,7 @@ def divergence_head(config: Config, logits, student, known: dict, dist):
         total = torch.logsumexp(top, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
         teacher = torch.cat([top, torch.log(-torch.expm1(total))], -1)  # with all other tokens together: [n, k + 1]
     else:
-        ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
+        ids = dist.topk(k).indices
         teacher = chosen_and_rest(dist, ids)
     head = chosen_and_rest(logits, ids)
     return head, *divergence(head.detach(), teacher, beta)
@@ -173,9 +173,6 @@ def teacher_view(student, known: dict, dist):
     return torch.stack([kl, entropies(student), entropy, shared], -1)
 
 
-ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
-
-
 def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
     """Advantages [B, T] of teacher and rewards."""
     mask = batch["loss_mask"]
@@ -189,6 +186,6 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
         groups = torch.tensor([s["group"] for s in samples], device=mask.device)
         scored = torch.tensor(list(map(is_scored, samples)), device=mask.device)
         if scored.any():
-            values = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
+            values = mean_advantages(scores=scores[scored], groups=groups[scored], config=config)
             advantages[scored] += config.reward_coef * values[:, None] * mask[scored]
     return advantages

@@ -11,7 +11,6 @@ from parts.learning.losses import AGGREGATIONS
 from parts.learning.trainer_settings import RolloutSettings
 
 OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
-ESTIMATORS = ["mean", "grpo", "rloo"]
 
 
 @in_order(batch_size="steps", objective="check_sync", ppo_epochs="norm_length", eval_samples="allow_overlap")
@@ -32,15 +31,11 @@ class Config(RolloutSettings):
     objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES), section="objective")
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
     kl_top_k: int = setting(
-        0, "tokens that a divergence compares one by one, all others together (0: whole vocabulary)"
+        0, "likeliest tokens of the teacher that a divergence compares one by one, all others together (0: all)"
     )
-    top_k_of: str = setting("teacher", "whose likeliest tokens --kl_top_k takes", ["teacher", "student"])
     kl_coef: float = setting(1.0, "weight of the divergence")
     discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
-    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0: rewards are only measured")
-    advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
-    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to a group's deviation; 1e-6 as in verl, TRL has 1e-4")
+    reward_coef: float = setting(0.0, "weight of the rewards minus their group's mean; 0: they are only measured")
     aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
     ppo_epochs: int = setting(1, "passes over each batch", positive=True)
     minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size", positive=True)
@@ -70,7 +65,6 @@ def check_config(config: Config, world: int = 1) -> None:
     need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
     need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
     need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
-    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student without a number of tokens; try --kl_top_k 32")
     need(c.kl_coef or c.reward_coef, "got kl_coef 0 and reward_coef 0, which leave no loss; try --kl_coef 1")
     got = f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt"
     need(c.group_size > 1 or not c.reward_coef, f"{got}, whose mean is the baseline; try --group_size 8")

@@ -25,17 +25,14 @@ def in_ppo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
 
 def in_grpo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns that grpo_train.py hands to TRL for conversations played in its rollout_func."""
-    scorer, stage, blank = module.Scorer(s.rows), module.Stage({}, 1), [""] * len(s.rows)
-    for function, weight in [pair for spec in s.rewards for pair in module.load_rewards(spec)]:
-        scorer.add(function, weight, stage.weights)
-    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer, [stage])
-    scorer.enter(stage)
+    scorer, blank = module.Scorer(s.rows, s.rewards), [""] * len(s.rows)
+    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer)
     trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
     numbers, totals = range(len(s.rows)), [0.0] * len(s.rows)
     ids = module.rollout_function(s.setup, scorer)(list(map(str, numbers)), trainer)["completion_ids"]
     for name, reward in zip(scorer.functions, scorer.for_trl(), strict=True):
         for i, score in enumerate(reward(blank, blank, completion_ids=ids, row=numbers)):
-            totals[i] += stage.weights[name] * (score or 0.0)
+            totals[i] += scorer.weights[name] * (score or 0.0)
     return totals
 
 

@@ -15,14 +15,14 @@ Three sources of solutions:
     --teacher M    samples of another model, a folder or hub id, through its own chat template, or behind an
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
-A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
+A solution is kept if the run's own reward passes it: the first --reward gives full marks, 1 or more, and the end token
 comes within --max_new_tokens. A sample also needs full marks from the first reward named …format…, if there is one.
 With samples, each round trains the start model on the solutions of all rounds (STaR); with the data's own solutions it
 trains the previous round's policy. The loss is the mean negative log-likelihood of the completion, end token included,
 
     loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them
 
-Rounds repeat until held-out samples pass at a rate from --pass_low to --pass_high, end, and have the right format, and
+Rounds repeat until held-out samples pass at a rate of --pass_low or more, end, and have the right format, and
 until their entropy is high enough (references/warm_start.md). Then it writes final/ and prints the next command. After
 kill -9, --resume continues and samples nothing twice. Training prompts that are also held out are refused.
 

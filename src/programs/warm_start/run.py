@@ -39,7 +39,7 @@ from parts.running.memory import (
 )
 from parts.running.output_folder import check_folder, make_folder, write_settings
 from parts.running.progress import seed_generators
-from programs.warm_start.samples import measure, obstacles, sampled_solutions, widens
+from programs.warm_start.samples import MOST_PER_PROMPT, measure, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start, parse_config, settled_training
 from programs.warm_start.solutions import given_solutions, load_prompts_and_reward, without_solutions
 from programs.warm_start.supervise import enough_epochs, supervise
@@ -100,7 +100,7 @@ def print_warm_start_plan(config: Config, tokenizer, reward, rows: list[dict], h
     round_prompts = min(config.prompts_per_round, len(rows))
     sampled = config.samples_solutions
     if sampled:
-        most = round_prompts * min(config.max_per_prompt, config.samples)
+        most = round_prompts * min(MOST_PER_PROMPT, config.samples)
     else:
         most = len(given_solutions(config, tokenizer, reward, rows))
     epochs = enough_epochs(config, most) if sampled else config.epochs
@@ -198,11 +198,11 @@ def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
     config = shop.config
     if "entropy" in wrong:
         return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
-    if measures[-1]["pass_rate"] > measures[0]["pass_rate"]:
-        return f"the pass rate rises: try --resume --rounds {config.rounds + 5}"
-    if measures[-1]["round"] and not read_lines(shop.round_folder(measures[-1]["round"]) / "supervised.jsonl"):
+    last = measures[-1]["round"]
+    if last and not read_lines(shop.round_folder(last) / "supervised.jsonl"):
         return "no solution was found: try --data with a column completion, in the form that the reward pays"
-    return "try solutions in the form that the reward pays, more --epochs, a --teacher, or easier prompts"
+    rising = f"--resume --rounds {config.rounds + 5}" if measures[-1]["pass_rate"] > measures[0]["pass_rate"] else ""
+    return f"try {rising or 'solutions in the form that the reward pays, more --epochs, a --teacher or easier prompts'}"
 
 
 def conclude(shop: Workshop, measures: list[dict]) -> int:

@@ -13,11 +13,17 @@ from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import np
 from parts.rewards.text_servers import is_server
 from parts.sampling.rollouts import batch_rows
-from programs.warm_start.settings import Config
-from programs.warm_start.solutions import solution_ids
+from programs.warm_start.settings import PASS_HIGH, Config
+from programs.warm_start.solutions import PASS_SCORE, solution_ids
 from programs.warm_start.workshop import ServerTeacher, Teacher, Workshop, read_lines, write_json, write_lines
 
 HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
+FEWEST_PROMPTS = 16  # a round samples again while fewer prompts have a solution
+MOST_PER_PROMPT = 4  # solutions kept per prompt in a round
+FORMAT_LOW = 0.8  # least share of completions that end, and that have full marks from a reward named …format…
+ENTROPY_LOW = 0.005  # least entropy of held-out samples, in nats per token
+COVERAGE = 0.8  # rounds go on while a smaller share of held-out prompts was ever solved …
+LEAST_GAIN = 0.05  # … and a round widens that share by this
 
 
 class Sampler:
@@ -57,7 +63,7 @@ class Sampler:
         samples = []
         for i, one in enumerate(made):
             first = next(iter(one["rewards"].values()))
-            passed = bool(one["finished"] and first is not None and first >= config.pass_score)
+            passed = bool(one["finished"] and first is not None and first >= PASS_SCORE)
             sample = {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
             sample |= {"ids": one["response_ids"], "passed": passed, "logprob": sum(one["rollout_logprobs"])}
             samples.append(sample | {name: one[name] for name in ("score", "rewards", "finished")})
@@ -93,8 +99,8 @@ def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
         yield sampler.parts(shop.rows, picked)
 
 
-def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
-    """Different, well-formed samples that pass: of a prompt as many as it had failures, 1 to max_per_prompt."""
+def chosen_samples(samples: list[dict]) -> list[dict]:
+    """Different, well-formed samples that pass: of a prompt as many as it had failures, 1 to MOST_PER_PROMPT."""
     groups = defaultdict(list)
     for one in samples:
         groups[one["row"]].append(one)
@@ -102,7 +108,7 @@ def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
     for group in groups.values():
         different = [*{one["text"]: one for one in group if one["passed"] and well_formed(one)}.values()]
         failures = sum(not one["passed"] for one in group)
-        kept += different[: min(config.max_per_prompt, max(1, failures))]
+        kept += different[: min(MOST_PER_PROMPT, max(1, failures))]
     return kept
 
 
@@ -128,9 +134,9 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     """
     config, earlier = shop.config, read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
     solved, kept, counts = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
-    least = min(config.min_prompts, len(shop.rows))
+    least = min(FEWEST_PROMPTS, len(shop.rows))
     for draw, samples in enumerate(draws_of_round(shop, number), 1):
-        kept += chosen_samples(config, samples)
+        kept += chosen_samples(samples)
         counts["prompts"] += len(samples) // config.samples
         counts["samples"] += len(samples)
         counts["passed"] += sum(one["passed"] for one in samples)
@@ -141,7 +147,7 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
             break
         few = "so few solutions teach little; " if solved else ""
         more = "sampling more" if draw < config.max_draws else f"{few}--max_draws allows more"
-        say(f"that is below --min_prompts {config.min_prompts}: {more}")
+        say(f"that is below {FEWEST_PROMPTS} prompts: {more}")
     if config.teacher and kept:
         kept = in_policys_ids(shop, number, kept)
     solutions = {}
@@ -150,9 +156,6 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     counts |= {"solved": len(solved), "solutions": len(solutions)}
     write_json(shop.round_folder(number) / "sampled.json", counts)
     return [*solutions.values()]
-
-
-LEAST_GAIN = 0.05  # of coverage, by which a round must have widened it for the next; ours
 
 
 def measured(config: Config, samples: list[dict], number: int) -> dict:
@@ -166,7 +169,7 @@ def measured(config: Config, samples: list[dict], number: int) -> dict:
     counts = [(n, passed[row]) for row, n in tried.items()]
     shape = next((name for name in samples[0]["rewards"] if "format" in name), None)
     shaped = [one["rewards"][shape] for one in samples if shape and one["rewards"][shape] is not None]
-    rates = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
+    rates = describe_pass_rates(counts, config.group_size, config.pass_low, PASS_HIGH)
     return {
         "round": number,
         **rates,
@@ -203,7 +206,7 @@ def coverage(figures: dict) -> float:
 
 def widens(config: Config, measures: list[dict]) -> bool:
     """Whether a further round pays though RL could begin: few prompts are solved, and more after each round."""
-    if not config.samples_solutions or len(measures) < 2 or coverage(measures[-1]) >= config.min_coverage:
+    if not config.samples_solutions or len(measures) < 2 or coverage(measures[-1]) >= COVERAGE:
         return False
     return coverage(measures[-1]) - coverage(measures[-2]) >= LEAST_GAIN
 
@@ -214,8 +217,8 @@ def obstacles(config: Config, figures: dict) -> dict[str, str]:
     if figures["pass_rate"] < config.pass_low:
         wrong["pass rate"] = f"pass rate {figures['pass_rate']:.3f}, below {config.pass_low:g}"
     for name, kind in (("ends", "completions that end"), ("format", "completions of the right format")):
-        if figures[name] is not None and figures[name] < config.min_format:
-            wrong[name] = f"{figures[name]:.3f} {kind}, below {config.min_format:g}"
-    if figures["entropy"] < config.min_entropy:
-        wrong["entropy"] = f"entropy {figures['entropy']:.4f} nats per token, below {config.min_entropy:g}"
+        if figures[name] is not None and figures[name] < FORMAT_LOW:
+            wrong[name] = f"{figures[name]:.3f} {kind}, below {FORMAT_LOW:g}"
+    if figures["entropy"] < ENTROPY_LOW:
+        wrong["entropy"] = f"entropy {figures['entropy']:.4f} nats per token, below {ENTROPY_LOW:g}"
     return wrong

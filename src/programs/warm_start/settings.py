@@ -13,6 +13,8 @@ from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import RunSettings
 from parts.rewards.text_servers import is_server
 
+PASS_HIGH = 0.9  # pass rate above which RL has little left to learn
+
 
 @in_order(
     completion_column="prompt_column",
@@ -35,8 +37,6 @@ class Config(RunSettings):
         1.0, "their sampling temperature; a higher one finds rare solutions", positive=True
     )
     prompts_per_round: int = setting(256, "prompts sampled in a round; rounds continue through the data", positive=True)
-    max_per_prompt: int = setting(4, "limit on solutions kept per prompt in a round", positive=True)
-    min_prompts: int = setting(16, "sample again while fewer prompts have a solution", positive=True, free=True)
     max_draws: int = setting(4, "limit on times that a round draws prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(
@@ -44,11 +44,6 @@ class Config(RunSettings):
     )
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
     pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
-    pass_high: float = setting(0.9, "pass rate above which RL has little left to learn")
-    pass_score: float = setting(1.0, "score of the first reward from which on a completion passes", positive=True)
-    min_format: float = setting(0.8, "lowest share of completions that end, and that pass a reward named …format…")
-    min_entropy: float = setting(0.005, "lowest entropy of held-out samples, in nats per token")
-    min_coverage: float = setting(0.8, "continue while a smaller share of held-out prompts was ever solved", free=True)
     hold_out: int = setting(0, "rows of --data to hold out for the measure, instead of --eval_data; whole prompts")
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
@@ -63,7 +58,6 @@ class Config(RunSettings):
     check_sync: int = setting(1, "rounds between comparisons of vLLM's weights with the policy's (0: never)", free=True)
     # training
     epochs: float = setting(2.0, "passes over the solutions in a round", positive=True, section="training")
-    min_steps: int = setting(32, "fewest optimizer steps of a round on samples; more passes if needed", positive=True)
     batch_size: int = setting(16, "solutions per optimizer step", positive=True)
     micro_batch_size: int = setting(0, "solutions in a forward pass (0: all below 50M parameters, else 1)", free=True)
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
@@ -98,15 +92,12 @@ def check_warm_start(config: Config) -> None:
     c, usual = config, type(config)()
     check_values(c, "model", "data", "output_dir", "prompt_column", "completion_column")
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
-    of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws")
-    unused = ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage")
+    of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_draws")
+    unused = ("completion_column",) if c.samples_solutions else of_samples
     idle = ", ".join(f"--{name}" for name in unused if getattr(c, name) != getattr(usual, name))
     where = "with" if c.samples_solutions else "without"
     need(not idle, f"got {idle} {where} --self or --teacher, where they have no effect; try leaving them out")
-    bounds = f"got pass_low {c.pass_low} and pass_high {c.pass_high}"
-    need(c.pass_low <= c.pass_high <= 1, f"{bounds}; expected 0 <= low <= high <= 1; try 0.1 and 0.9")
-    for name in ("min_format", "min_coverage"):
-        need(getattr(c, name) <= 1, f"got {name} {getattr(c, name)}; expected a share, 0 to 1; try 0.8")
+    need(c.pass_low <= PASS_HIGH, f"got pass_low {c.pass_low}; expected at most {PASS_HIGH}; try --pass_low 0.3")
     need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds} above rounds; try --rounds {c.min_rounds}")
     micro = c.micro_batch_size or c.batch_size
     need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")

@@ -15,6 +15,8 @@ from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training
 from programs.warm_start.workshop import Workshop, write_json
 
+FEWEST_STEPS = 32  # optimizer steps of a round on samples; more passes if needed
+
 
 def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
     """input_ids and labels: the prompt as the RL trainers have it, and the solution, which alone has labels."""
@@ -57,12 +59,12 @@ def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
 
 
 def enough_epochs(config: Config, rows: int) -> float:
-    """Passes over so many rows with which a round on sampled solutions has --min_steps steps.
+    """Passes over so many rows with which a round on sampled solutions has FEWEST_STEPS steps.
 
     Trained anew, the model has only this round's steps: four of them on one batch teach it nothing.
     """
     steps = math.ceil(rows / config.batch_size)
-    return max(config.epochs, config.min_steps / steps)
+    return max(config.epochs, FEWEST_STEPS / steps)
 
 
 def make_callback(stop: StopRequest):
