@@ -69,7 +69,7 @@ def test_verl_file_names_settings_and_all_that_only_verl_has():
 
 def test_verl_file_means_what_its_comments_say():
     config = parse("verl_train", "--config", ASSETS / FILES["verl_train"])
-    assert (config.nodes, config.gpus_per_node, config.gpu_memory, config.vllm_memory) == (1, 8, 80.0, 0.6)
+    assert (config.nodes, config.gpus_per_node, config.vllm_memory) == (1, 8, 0.6)
     prompts = config.batch_size // config.group_size
     assert (prompts, prompts // config.minibatches, config.lr, config.kl_coef) == (128, 32, 1e-6, 0.001)
 

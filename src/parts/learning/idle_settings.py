@@ -26,7 +26,7 @@ def is_never_held_out(config: BaseConfig) -> bool:
 
 def is_without_vllm(config: BaseConfig) -> bool:
     """Whether vLLM does not sample; under verl it always does."""
-    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+    return has("rollout_engine", "hf")(config) and not hasattr(config, "hardware")
 
 
 BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")

@@ -277,7 +277,7 @@ def prepare_job(config: Config, folder: Path | None = None) -> tuple[Layout, lis
         parameters=count_parameters(config),
         columns=columns,
         rows=len(rows),
-        cpus=None if config.slurm else config.cpus or os.cpu_count() or 1,
+        cpus=config.cpus or os.cpu_count() or 1,
     )
     need(
         job.parameters or config.lr, f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6"
