@@ -215,7 +215,6 @@ def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys, untried):
         (PER_SAMPLE, "--missing_eos_penalty=1", "missing_eos_penalty 1"),
         (PER_SAMPLE, "--nodes=2", "nodes 2"),
         (PER_SAMPLE.replace("def near", "async def near"), "", "plain functions"),
-        (PER_SAMPLE, "--algorithm=maxrl", "advantage maxrl"),
         (PER_SAMPLE, "--print", "expected one of"),
         (PER_SAMPLE, "--reward={}/r.py:near*3", "plain functions"),  # of two weights
         ("from beside import UNIT\n" + PER_SAMPLE, "", "which imports beside.py"),

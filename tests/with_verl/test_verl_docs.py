@@ -53,7 +53,7 @@ FREE = (
     "algorithm.my_value",
 )
 FILES = r"\.(py|md|json|jsonl|yaml|yml|txt|parquet|pt|sh|safetensors)$"
-OUR_ESTIMATORS = {"gpg_ours", "maxrl_ours", "my_maxrl"}  # registered by the launcher or by the page's block
+OUR_ESTIMATORS = {"my_maxrl"}  # registered by the page's block
 OUR_LOSSES = {"my_reinforce"}
 
 
@@ -379,7 +379,7 @@ def test_each_example_is_linked():
 
 def test_preset_overrides_are_those_of_the_launcher():
     launcher, table_ = load_script("verl_train"), table(page("algorithms"), "preset")
-    assert [*table_] == [name for name in launcher.PRESETS if name not in ("gdpo", "remax")]
+    assert [*table_] == [name for name in launcher.PRESETS if name not in launcher.NOT_IN_VERL]
     for preset, cell in table_.items():
         config = launcher.parse_config(["--algorithm", preset, "--print"])
         ours = {o.key: o.value for o in launcher.make_overrides(config, layout_of(launcher))}
