@@ -2,13 +2,11 @@
 
 import ast
 import dataclasses
-import json
 import re
-import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, TINY_LM, load_script, script_env
+from conftest import ROOT, TINY_LM, load_script
 
 from parts.rewards.extracts import extract, import_blocks, imports_trainer
 from programs.create_reward_template.assembly import assembled
@@ -332,22 +330,8 @@ def test_what_is_assigned_to_the_config_later_counts(tmp_path):
     assert read(tmp_path, text=text).kl_coef == 0.1
 
 
-SCORED = """
-import sys
-
-sys.modules["trl"] = None
-import asyncio
-
-import verl_reward
-
-row = {"data_source": "d", "reward_model": {"ground_truth": "x #### 42"}, "extra_info": {}, "raw_prompt": []}
-texts = ["so #### 42", "#### 41", "#### 42" + " " * 293]
-print([asyncio.run(verl_reward.batcher.score(row, text, []))["score"] for text in texts])
-"""
-
-
 def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
-    """The command, data and rewards of the job; rewards score as in the run, in a process that has no TRL."""
+    """The command of the job, without TRL."""
     (tmp_path / "trl_run.py").write_text(RUN)
     (tmp_path / "word_problems.jsonl").write_text((ROOT / "evals/files/word_problems.jsonl").read_text())
     monkeypatch.chdir(tmp_path)
@@ -359,9 +343,6 @@ def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
     assert "got 6 rows; expected at least the 32 prompts of a step" in told.err
     for part in ("kl_loss_type='\"'\"'k3+", "clip_ratio_high=0.28", "data.train_batch_size=32", "rollout.n=8"):
         assert part in told.out
-    job = tmp_path / "runs" / "ppo" / "job"
-    done = subprocess.run([sys.executable, "-c", SCORED], cwd=job, env=script_env(), capture_output=True, text=True)
-    assert json.loads(done.stdout.splitlines()[-1]) == pytest.approx([1.2, 0.2, 1.1]), done.stderr
 
 
 FILE = '''"""What it is."""
@@ -410,8 +391,3 @@ def test_a_star_import_is_kept_in_a_line_of_its_own():
     imports = ast.parse(source).body[:3]
     assert import_blocks(imports) == "import json\nfrom math import *\nfrom math import sqrt as s, pi"
     assert assembled("", [source], ["reward"]).startswith("from math import *\nfrom math import sqrt as s\n\n\ndef")
-
-
-def test_a_local_name_takes_along_nothing_of_the_file():
-    source = "def other():\n    scale = 3\n\n\ndef reward(completions):\n    scale = 2\n    return [scale]\n"
-    assert extract(source, ["reward"]) == source[source.index("def reward") :]

@@ -255,18 +255,6 @@ def test_files_that_hold_no_overrides(tmp_path, monkeypatch, capsys, text, messa
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_a_hash_in_quotes_begins_no_comment(tmp_path):
-    lines = ["+trainer.note='# a note'", "data.train_files=['a b','c#d']", "data.seed=1"]
-    (tmp_path / "o.txt").write_text("\n".join(lines) + "  # a comment\n")
-    assert [override.text() for override in verl.read_overrides(str(tmp_path / "o.txt"))] == lines
-
-
-def test_overrides_by_hand_stand_alone_with_check(tmp_path, told):
-    (tmp_path / "o.txt").write_text("data.seed=1\n")
-    for flags, said in ((["--print"], "with --print; expected"), (["--check", "--steps=3"], "with --steps; expected")):
-        assert said in told(*flags, "--overrides", tmp_path / "o.txt", code=2).stderr
-
-
 def test_the_way_from_a_script_to_its_overrides_works(tmp_path, capsys):
     """The page's commands on a script of its kind: bash has arrays, arithmetic and quotes, and starts nothing."""
     script = """#!/usr/bin/env bash
@@ -451,13 +439,6 @@ def test_rows_keep_their_columns_through_parquet(tmp_path):
     assert [row["reward_model"]["ground_truth"] for row in rows[:3]] == ["2", "3", ""]
 
 
-def test_the_data_loader_reads_the_file_as_it_reads_the_source(tmp_path):
-    through_parquet([ROWS[0], {"prompt": "3+3=", "n": 1}], tmp_path)
-    back = loader.load_rows([str(tmp_path / "x.parquet")]).rows
-    assert [row["prompt"] for row in back] == [ROWS[0]["prompt"], [{"role": "user", "content": "3+3="}]]
-    assert [row.get("answer") for row in back] == ["2", None]
-
-
 def test_a_file_of_the_data_loader_gives_the_same_columns(tmp_path):
     clashes = {"index": 9, "split": "x", "prompt_is_text": "p", "absent_columns": "a", "none": "n", "column:x": "c"}
     rows = [{**ROWS[0], **clashes}, {**ROWS[1], **clashes}]
@@ -605,10 +586,6 @@ def test_scores_are_the_weighted_sum_and_none_counts_nothing(make_batcher):
     assert asyncio.run(make_batcher("both*2", "acc").score(row_of("2"), "it is 2", [5, 6, 7])) == expected
 
 
-def test_text_prompts_come_as_text(make_batcher):
-    assert asyncio.run(make_batcher("texts").score(row_of("2", text=True), "abc", []))["score"] == 7
-
-
 @pytest.mark.parametrize(("name", "part"), [("bad", "raised ValueError: the judge is down"), ("nan", "got nan")])
 def test_a_reward_that_fails_is_told_and_written_down(make_batcher, tmp_path, name, part, capsys):
     batcher = make_batcher(name, error_file=str(tmp_path / "error.txt"))
@@ -730,13 +707,6 @@ def test_what_does_not_divide_is_found():
 # ------------------------------------------------------------------------------------------------ a run
 
 
-def test_another_runs_folder_is_refused(tmp_path):
-    (tmp_path / "checkpoints" / "global_step_5").mkdir(parents=True)
-    with pytest.raises(verl.UserError, match="holds a run"):
-        verl.check_output(config_of("--output_dir", str(tmp_path)))
-    verl.check_output(config_of("--output_dir", str(tmp_path), "--resume"))
-
-
 FAKE_VERL = """
 import os, signal, sys, time
 from pathlib import Path
@@ -845,9 +815,3 @@ def test_a_folder_as_working_directory_of_a_submitted_job_joins_its_ray(tmp_path
         words, _ = words_of(job / "run.sh", tmp_path / "bin")
         assert {f"data.train_files={place}/train.parquet", f"data.val_files={place}/val.parquet"} <= {*words}
         assert (words[-5:-3] == NO_RAY) == joins, words[-5:]
-
-
-def test_config_line_in_the_script_holds_no_newline():
-    override = verl.Override("data.prompt_key", "prompt", "prompt_column")
-    text = verl.script(config_of("--prompt_column", "a\nb"), layout(), [override])
-    assert "  data.prompt_key=prompt  # prompt_column: a b\n" in text

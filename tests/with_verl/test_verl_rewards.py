@@ -133,16 +133,6 @@ def test_generated_file_scores_in_verl(files, task, contract, tokenizer, stand_i
         assert result["reward_extra_info"] == extra
 
 
-def test_missing_helper_stops_verl_at_its_start(files, tmp_path):
-    from verl.trainer.ppo.reward import get_custom_reward_fn
-
-    path = tmp_path / "my_reward.py"
-    path.write_text(files["math", "verl"].read_text())
-    with pytest.raises(RuntimeError, match="Error loading module") as caught:
-        get_custom_reward_fn(config_of(path))
-    assert "math_grader.py; expected the file" in str(caught.value.__cause__)
-
-
 # ------------------------------------------------------------------------------------------------ ports
 
 VERL_OWN = ROOT.joinpath(importlib.util.find_spec("verl").submodule_search_locations[0], "utils", "reward_score")
@@ -171,20 +161,6 @@ def test_verls_own_scores_ported_to_trl(tmp_path, file, texts, gold, row, flags)
     columns = {name: [value] * len(texts) for name, value in row.items()}
     got = module.verl_reward([None] * len(texts), texts, **columns)
     assert got == expected and len({*got}) > 1
-
-
-def test_ported_async_reward_through_verl(tmp_path, tokenizer):
-    from verl.trainer.ppo.reward import load_reward_manager
-
-    source = "async def close(prompts, completions, answer, **kwargs):\n"
-    source += "    return [len(c[0]['content']) / len(a) if a else None for c, a in zip(completions, answer)]\n"
-    (tmp_path / "mine.py").write_text(source)
-    port = tmp_path / "port.py"
-    assert template.main(["--from", f"{tmp_path / 'mine.py'}:close*2", "--output", str(port)]) == 0
-    manager = load_reward_manager(config_of(port), tokenizer)
-    assert manager.is_async_reward_score
-    rows = dataset_rows(tmp_path, [{"prompt": "?", "answer": "abcd"}], tokenizer)
-    assert scored(manager, tokenizer, rows[0], "ab")["reward_score"] == 1.0
 
 
 # ------------------------------------------------------------------------------------------------ one case a kind
