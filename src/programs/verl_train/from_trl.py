@@ -9,10 +9,11 @@ from pathlib import Path
 
 from parts.data.rows import read_rows
 from parts.data.trl_names import trl_defaults, trl_today
+from parts.data.trl_scripts import trainer_calls
 from parts.data.verl_keys import CORRECTION, MODEL, OFF
 from parts.foundation.dialect import relation
 from parts.foundation.messages import need, say
-from parts.foundation.user_scripts import FUNCTIONS, PythonSource
+from parts.foundation.user_scripts import DEFS, PythonSource
 from parts.rewards.extracts import bound_names, extract
 from programs.verl_train.settings import Config, given_flags
 
@@ -287,39 +288,35 @@ class TrlFile:
 
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
-        self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
-        self.trainers = self.source.derived("GRPOTrainer")
-        kinds = {"GRPOConfig": ["GRPOConfig"], "GRPOTrainer": self.trainers}
-        calls = {kind: [x for n in names for x in self.source.calls.get(n, [])] for kind, names in kinds.items()}
+        self.file = file
+        self.source = source = PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
+        calls = {"GRPOConfig": source.calls.get("GRPOConfig", [])}
+        calls["GRPOTrainer"] = [call for kind, call in trainer_calls(source) if kind == "GRPOTrainer"]
         got = f"got --from_trl {file}, which has no GRPOConfig(…)"
         need(calls["GRPOConfig"], f"{got}; expected one; try a copy with GRPOConfig(…) of what a parser gives it")
         for name, places in calls.items():
             lines = ", ".join(str(call.lineno) for call in places)
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
             need(len(places) <= 1, several)
-        self.config, trainer = (places[0] if places else None for places in calls.values())
-        self.used = self.source.name_of(trainer)
-        keywords, unseen = self.source.arguments(trainer) if trainer else ([], [])
-        unseen += [node for node in trainer.args if isinstance(node, ast.Starred)] if trainer else []
+        self.config, self.call = (next(iter(places), None) for places in calls.values())
+        words, unseen = source.arguments(self.call) if self.call else ([], [])
+        in_order = self.call.args if self.call else []
+        unseen += [node for node in in_order if isinstance(node, ast.Starred)]
         got = f"got GRPOTrainer(…) of {file} with {', '.join(map(ast.unparse, unseen))}"
         need(not unseen, f"{got}; expected each argument; try a copy with them")
-        given = dict(zip(trl_today("trainers")["GRPOTrainer"], trainer.args, strict=False)) if trainer else {}
-        given |= {argument.name: argument.value for argument in keywords}
+        given = dict(zip(trl_today("trainers")["GRPOTrainer"], in_order, strict=False))
+        given |= {argument.name: argument.value for argument in words}
         self.trainer = {name: node for name, node in given.items() if not is_none(node)}
 
     def replaced(self) -> list[str]:
         """Notes on the methods that the file's own trainer and its bases in the file replace or add."""
-        names, definitions = [self.used], self.source.definitions
+        names, definitions, notes = [self.source.name_of(self.call)], self.source.definitions, []
         for name in names:
-            names += [x for x in self.source.bases(definitions.get(name)) if x not in names]
-        places = [
-            (x, definitions[n].name)
-            for n in names
-            if n in definitions
-            for x in definitions[n].body
-            if isinstance(x, FUNCTIONS)
-        ]
-        return [f"line {x.lineno}: {owner} has its own `{x.name}`, which has no equivalent here" for x, owner in places]
+            owner = definitions.get(name)
+            names += [x for x in self.source.bases(owner) if x not in names]
+            methods = [x for x in getattr(owner, "body", []) if isinstance(x, DEFS)]
+            notes += [f"line {x.lineno}: {name} has its own `{x.name}`, which has no equivalent here" for x in methods]
+        return notes
 
     def model(self) -> tuple[str | None, dict]:
         """(The name of GRPOTrainer's model, what else its from_pretrained(…) is given); None if it cannot be read."""

@@ -36,7 +36,7 @@ from programs.verl_train.data import (
     chat_template,
     count_parameters,
     end_ids_of,
-    model_shape,
+    longest_context,
     parquet_rows,
     row_columns,
     verl_rows,
@@ -351,7 +351,7 @@ def environment_setup(config: Config) -> PlaySetup:
         "got a model whose tool calls are read by a response template, which verl's transformers (5.10) lacks; "
         f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
     )
-    check_fits(config, model_shape(config).get("max_position_embeddings"))
+    check_fits(config, longest_context(config.model))
     return setup
 
 
