@@ -165,8 +165,6 @@ REFUSED = [
     ("--kl_target 0.1", "kl_target 0.1"),
     ("--mask_truncated", "mask_truncated True"),
     ("--advantage_std biased --algorithm grpo", "advantage_std biased"),
-    ("--whiten_advantages false", "whiten_advantages False"),
-    ("--advantage_eps 1e-4 --algorithm grpo", "advantage_eps 0.0001"),
     ("--max_turns 3", "max_turns 3"),
     ("--algorithm ppo --vf_coef 0", "vf_coef 0"),
     ("--lora_rank 8 --lora_alpha 0.5", "lora_alpha 0.5"),
@@ -174,8 +172,6 @@ REFUSED = [
     ("--algorithm sapo --aggregation token_mean", "seq_mean_token_mean"),
     ("--lr_schedule linear", "lr_schedule linear"),
     ("--algorithm grpo --precision fp32 --sequence_parallel 2", "fp32 with sequence_parallel 2"),
-    ("--algorithm ppo --precision fp32", "fp32 with advantage gae; expected bf16 or fp16"),
-    ("--gpus_per_node 0", "gpus_per_node 0; expected more than 0"),
     ("--algorithm gdpo", "advantage gdpo"),
     ("--algorithm maxrl", "advantage maxrl; expected one of verl's default trainer: gae"),
     ("--algorithm grpo --loss mine.py:f", "register your own in verl as references/verl_algorithms.md shows"),
@@ -207,13 +203,11 @@ def test_an_override_that_verl_ignores_is_refused():
 
 BY_NAME = [  # lines, and what is found
     ("data.train_batch_size=64\n+data.apply_chat_template_kwargs={enable_thinking:false}\n++data.anything=1", None),
-    ("~actor_rollout_ref.actor.optim.lr\nhydra.run.dir=/tmp/x", None),
     ("data.train_batchsize=64", "does not have; try data.train_batch_size"),
     ("+data.train_batch_size=64", "expected it without the +"),
     ("~actor_rollout_ref.actor.optim.lrr", "does not have; try actor_rollout_ref.actor.optim.lr"),
     ("actor_rollout_ref.actor.megatron.seed=1", "does not have; try model_engine=megatron"),
     ("model_engine=megatron\nactor_rollout_ref.actor.megatron.seed=1", None),
-    ("actor_rollout_ref.actor.clip_ratio=0.3", "ignores it; try actor_rollout_ref.actor.clip_ratio_low"),
     ("data.val_files=['a b','c#d']  # a comment\ndata.train_file=['c#d']", "(…/o.txt, line 5)"),
     ("data.shuffle=True\n\ndata.seed=2", "data.seed in …/o.txt, line 2 and …/o.txt, line 6; expected it once"),
 ]
@@ -639,24 +633,12 @@ def lengths(completions):
     return [len(c[0]["content"]) for c in completions]
 
 
-def alone(completions, answer, **kwargs):
-    return [float(a in c[0]["content"]) for a, c in zip(answer, completions)]
-
-
 def shortest(completions, **kwargs):
     return [float(n == min(lengths(completions))) for n in lengths(completions)]
 
 
-def centred(completions, **kwargs):
-    return [n - sum(lengths(completions)) / len(completions) for n in lengths(completions)]
-
-
 def noisy(completions, **kwargs):
     return [random.random() for _ in completions]
-
-
-def some(completions, **kwargs):
-    return [None] * len(completions)
 
 
 def rounding(completions, **kwargs):
@@ -665,13 +647,13 @@ def rounding(completions, **kwargs):
 
 
 def test_rewards_that_need_the_whole_batch_are_found(tmp_path):
-    names = "alone shortest centred noisy some rounding".split()
+    names = "shortest noisy rounding".split()
     (tmp_path / "whole.py").write_text(WHOLE)
     verl.write_modules(tmp_path / "job", [f"{tmp_path}/whole.py:{name}" for name in names], ["answer"])
     prompts = [{"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1)} for i in (1, 2)]
     verl.write_parquet_file(verl.verl_rows(prompts, "prompt")[0], tmp_path / "job" / "train.parquet")
     texts, found = verl.try_job(tmp_path / "job")
-    assert [text.partition(":")[0] for text in texts] == ["reward shortest", "reward centred"]
+    assert [text.partition(":")[0] for text in texts] == ["reward shortest"]
     assert all("8 processes" in text and "grpo_train.py" in text for text in texts)
     assert (found["rows"], found["raised"]) == (2, "")
 
