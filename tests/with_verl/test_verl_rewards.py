@@ -94,7 +94,9 @@ def test_generated_file_scores_in_verl(task, contract, tokenizer, tmp_path):
     cases = load_module(path, f"script_cases_{next(numbers)}").CASES
     given = [{"prompt": "?"} | {name: value for name, value in row.items() if value is not None} for _, row, _ in cases]
     rows = dataset_rows(tmp_path, given, tokenizer)
-    for (text, _, expected), row in zip(cases, rows, strict=True):
+    for (text, columns, expected), row in zip(cases, rows, strict=True):
+        if "prompt" in columns:
+            row["extra_info"]["prompt"] = row["raw_prompt"]
         result = scored(manager, tokenizer, row, text)
         assert result["reward_score"] == pytest.approx(expected or 0.0, abs=1e-12), text
         extra = {"score": result["reward_score"], "applies": float(expected is not None)}

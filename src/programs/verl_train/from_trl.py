@@ -28,6 +28,13 @@ AGGREGATION_OF_TRL = {
     "dr_grpo": "seq_mean_token_sum_norm",
     **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
 }
+LOSS_OF_TRL = {"cispo": "cispo", "sequence": "gspo"}  # by loss_type, then by importance_sampling_level
+# settings of which verl expresses some values only: (these, why)
+LIMITED = {
+    "loss_type": (tuple(AGGREGATION_OF_TRL), "verl has no others"),
+    "scale_rewards": (("group", "none", True, False), "verl has no batch"),
+    **{name: ((None, none, -1), "the ratio would be biased") for name, none in (("top_p", 1.0), ("top_k", 0))},
+}
 MISMATCH_OF_TRL = {  # vllm_importance_sampling_mode -> mismatch
     "sequence_mask": "seq_mask",
     "token_mask": "icepop",
@@ -110,35 +117,10 @@ def warmup(t: dict) -> int:
     return round(share * steps({**t})) if 0 < share < 1 else -(-int(share) // updates(t))
 
 
-def loss(t: dict) -> str:
-    level = t["importance_sampling_level"]
-    return "cispo" if t.get("loss_type") == "cispo" else "gspo" if level == "sequence" else "clip"
-
-
-def aggregation(t: dict) -> str:
-    kind = t["loss_type"]
-    known = kind in AGGREGATION_OF_TRL
-    need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: verl has no others")
-    return AGGREGATION_OF_TRL[kind]
-
-
-def advantage(t: dict) -> str:
-    scale = {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
-    need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, as verl has no batch")
-    return "grpo" if scale == "group" else "mean"
-
-
 def kl_estimator(t: dict) -> str | None:
     if not t["beta"]:
         return None
     return ("k3_ratio" if updates(t) == 1 else "k2") if t["use_bias_correction_kl"] else "k3"
-
-
-def temperature(t: dict) -> float:
-    value = t["temperature"]
-    for name, none in (("top_p", (None, 1.0)), ("top_k", (None, 0, -1))):
-        need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
-    return value
 
 
 def weighted_rewards(t: dict) -> list[str]:
@@ -201,10 +183,10 @@ SETTINGS = {
     "minibatches": minibatches,
     "ppo_epochs": "num_iterations",
     "max_new_tokens": "max_completion_length",
-    "temperature": temperature,
-    "advantage": advantage,
-    "loss": loss,
-    "aggregation": aggregation,
+    "temperature": "temperature",
+    "advantage": lambda t: "grpo" if t["scale_rewards"] in ("group", True) else "mean",
+    "loss": lambda t: LOSS_OF_TRL.get(t.get("loss_type")) or LOSS_OF_TRL.get(t["importance_sampling_level"], "clip"),
+    "aggregation": lambda t: AGGREGATION_OF_TRL[t["loss_type"]],
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
     "clip_eps_high": lambda t: (  # of cispo the bound is on the ratio
         (t["epsilon"] if t["epsilon_high"] is None else t["epsilon_high"]) - (t.get("loss_type") == "cispo")
@@ -246,7 +228,7 @@ def other_meanings(t: dict) -> list[str]:
     notes, kind, times = [], str(t["lr_scheduler_type"]), updates(t)
     if t["beta"] and t["use_bias_correction_kl"] and times > 1:
         notes.append("beta: verl lacks ratio x k3 with several updates per batch; on-policy, k2 has the same gradient")
-    if advantage(t) == "grpo":
+    if t["scale_rewards"] in ("group", True):
         notes.append("the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded to keep equal ones equal")
     if t["loss_type"] == "bnpo":
         notes.append("loss_type bnpo: the mean over the tokens of each micro-batch; here over those of the batch")
@@ -276,7 +258,7 @@ def is_idle(t: dict, name: str) -> bool:
         "model_init_kwargs": {*(t["model_init_kwargs"] or ())} <= LOADING,
     }
     without_vllm = name.startswith("vllm_") and not t["use_vllm"]
-    return name in OF_THE_MACHINE or t[name] in nothing or off.get(name, False) or without_vllm
+    return name in OF_THE_MACHINE or name in LIMITED or t[name] in nothing or off.get(name, False) or without_vllm
 
 
 def is_none(node: ast.expr) -> bool:
@@ -438,6 +420,10 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
     file = TrlFile(name)
     t, names = settings_of_trl(file, given)
     t |= {"processes": processes}
+    for setting, (values, why) in LIMITED.items():
+        words = [value for value in values if isinstance(value, str)]
+        fits = f"one of {', '.join(words)}" if words else "none"
+        need(t.get(setting) in values, f"got {setting} {t.get(setting)!r}; expected {fits}: {why}")
     settings, taken, notes = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}, []
     for setting, rule in SETTINGS.items():
         t.taken = taken[setting] = []
