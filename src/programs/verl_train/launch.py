@@ -120,7 +120,7 @@ def run_local(config: Config, run: TrlRun | None = None) -> int:
     findings = job_findings(folder)
     need(not findings, "".join(findings[:1]))
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable), run=run))
-    if address := os.environ.get("RAY_ADDRESS"):
+    if config.nodes == 1 and (address := os.environ.get("RAY_ADDRESS")):
         say(f"note: RAY_ADDRESS {address} is ignored for --run, which has a Ray of its own")
     return follow([str(folder / "run.sh")], output) or finish(config, output)
 
