@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import FEW, ROOT, TINY_LM, run_script
+from conftest import FEW, ROOT, TINY_LM, load_script, run_script
 from safetensors.torch import load_file
 
 from parts.foundation.messages import UserError
@@ -191,3 +191,17 @@ def test_a_choice_made_in_python_is_checked_as_a_flag_is(ppo):
     for name, value in (("advantage_std", False), ("kl_in", "rewards")):
         with pytest.raises(ppo.UserError, match=rf"got {name} {value!r}; expected one of "):
             ppo.check_trainer(ppo.Config(**{name: value}))
+
+
+def test_verl_takes_them_along(idea, monkeypatch, capsys):
+    verl = load_script("verl_train")
+    monkeypatch.setattr(verl, "GROUPED", set(verl.GROUPED))
+    flags, job = [*FEW, f"--reward={REWARD}", "--algorithm=grpo", "--output_dir=out", "--print"], idea / "out" / "job"
+    assert verl.main([*flags, "--advantage=idea.py:centred", "--loss=idea.py:clipped"]) == 0
+    printed = capsys.readouterr().out
+    assert "algorithm.adv_estimator=own_ours" in printed and "policy_loss.loss_mode=own_ours" in printed
+    for kind in KNOWN:
+        assert (job / f"own_{kind}" / "idea.py").read_text() == (idea / "idea.py").read_text()
+    assert "own_loss/idea.py:clipped" in (job / "job.json").read_text()
+    assert verl.main(flags) == 0  # nothing of them is left
+    assert "own_ours" not in capsys.readouterr().out and not [*job.glob("*own_*")]

@@ -194,6 +194,7 @@ def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
         (PER_SAMPLE, "--missing_eos_penalty=1", "missing_eos_penalty 1"),
         (PER_SAMPLE, "--nodes=2", "nodes 2"),
         (PER_SAMPLE.replace("def near", "async def near"), "", "plain functions"),
+        (PER_SAMPLE, "--algorithm=maxrl", "advantage maxrl"),
         (PER_SAMPLE, "--print", "expected one of"),
         (PER_SAMPLE, "--reward={}/r.py:near*3", "plain functions"),  # of two weights
         ("from beside import UNIT\n" + PER_SAMPLE, "", "which imports beside.py"),

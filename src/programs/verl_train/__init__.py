@@ -11,8 +11,8 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
 
     train.parquet, val.parquet   the prompts in verl's five columns, laid out as by data_loader.py --for verl
     verl_reward.py               the weighted sum of FILE.py:function*weight, as our trainers score
-    verl_hooks.py                the reward manager that calls it, and a replay buffer that ends the run when a rollout
-                                 or a reward fails
+    verl_hooks.py                the reward manager that calls it, a replay buffer that ends the run when a rollout or a
+                                 reward fails, and two estimators that verl lacks
     verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
                                  YAML file selects it, and environment/ has the environment's own file
     job.json, settings.json      what these modules read; the settings and overrides of the run

@@ -151,6 +151,7 @@ def run_check(config: Config) -> int:
     """--check: compose, load and count everything; a JSON report on stdout, exit code 1 with findings."""
     need_verl()
     with tempfile.TemporaryDirectory(prefix="verl_check_") as folder:
+        sys.path.insert(0, folder)  # where the run finds a loss of the user's own
         _, overrides = prepare_job(config, folder=Path(folder))
         findings, report = batch_findings(config), {"verl": VERL, "overrides": len(overrides)}
         wrong = name_findings(overrides) or []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import need, say, tell
+from parts.learning.presets import is_own
 from parts.rewards.extracts import bound_names, extract
 from parts.rewards.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import parquet_rows, write_parquet_file
@@ -16,7 +17,7 @@ from programs.verl_train.job_folder import file_of, imported_files, prepare_job,
 from programs.verl_train.launch import script, write_script
 from programs.verl_train.overrides import Override, name_findings
 from programs.verl_train.rewards import bits_of
-from programs.verl_train.settings import VERL, Config
+from programs.verl_train.settings import ADVANTAGES, OWN_NAME, VERL, Config
 
 COMPUTE_SCORE = file_text("job_files/export_reward.py")
 PORT = file_text("job_files/port.md")
@@ -34,7 +35,8 @@ KEYS_CHECKED = f"Every key of `run.sh` is one that verl {VERL}'s configuration h
 def check_exportable(config: Config) -> None:
     """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
     needs = {name: getattr(config, name) for name in HOOKED}
-    needs["nodes"] = config.nodes > 1
+    needs["advantage"] = (ADVANTAGES.get(config.advantage, OWN_NAME) or "").endswith("_ours")
+    needs |= {"loss": is_own(config.loss), "nodes": config.nodes > 1}
     got = ", ".join(f"{name} {getattr(config, name)}" for name, value in needs.items() if value)
     expected = "expected what verl has itself, on one machine; try --print, whose folder includes this script"
     need(not got, f"got --export with {got}; {expected}")

@@ -28,6 +28,7 @@ from parts.environments.tool_calls import CALL_FORMATS
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import UserError, need, say
+from parts.learning.presets import is_own
 from parts.networks.tokenizers import open_tokenizer
 from parts.rewards.reward_forms import full_spec, load_rewards
 from parts.rewards.rewards import Reward, call_limits
@@ -45,7 +46,7 @@ from programs.verl_train.data import (
 from programs.verl_train.overrides import Layout, Override, make_overrides
 from programs.verl_train.refusals import check_expressible
 from programs.verl_train.rewards import JOB_FILE, JOB_FOLDER, REWARD_ERROR, REWARD_FAILED
-from programs.verl_train.settings import Config
+from programs.verl_train.settings import OWN_LOSS_MODULE, Config
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
 TRIAL = file_text("job_files/trial.py")
@@ -58,6 +59,7 @@ MODULES = {  # what verl loads of a job: its title, and what it has of verl_trai
         "The reward manager and the replay buffer of the run",
         "TokenRewardManager, StrictReplayBuffer = JOB.hooks(HERE)",
     ),
+    OWN_LOSS_MODULE: ("The policy loss of the run", "JOB.register_loss(HERE)"),
     "verl_environment": ("The agent loop of the run", "EnvironmentLoop = JOB.environment_loop(HERE)"),
 }
 LOOP = file_text("job_files/environment.yaml")
@@ -115,27 +117,35 @@ def copied(folder: Path, name: str, spec: str, ship: list[str]) -> str:
     return f"{JOB_FOLDER}/{name}/{path.name}:{spec.rpartition(':')[2]}"
 
 
-def write_modules(folder: Path, specs, columns: list[str], ship=(), environment=None, **limits) -> Path:
+def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=None, environment=None, **limits) -> Path:
     """Write what verl loads of a job, this file, and the user's files with what they need; returns verl_reward.py.
 
     A file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
 
     Args:
         specs: rewards, FILE.py:function*weight.
+        functions: {"advantage" or "loss": FILE.py:function}; other values are names that verl has.
         environment: {"file": FILE.py:NAME, "tools": {kind: schemas, as the launcher's transformers made them},
             "limits": of PlayLimits, "form": of tool calls}.
         limits: `reward_limits` and `error_file`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
-    for old in [*folder.glob("rewards_*"), folder / "environment"]:
+    for old in [*folder.glob("rewards_*"), *folder.glob("own_*"), folder / "environment"]:
         shutil.rmtree(old, ignore_errors=True)
-    places = {}
+    places, own_functions = {}, {kind: spec for kind, spec in (functions or {}).items() if is_own(spec)}
     for spec in specs:
         load_rewards(spec)  # its errors are best told here
         places.setdefault(file_of(spec).parent, f"rewards_{len(places)}")
     job = {"columns": columns, "reward_limits": (), "error_file": "", "environment": None} | limits
     job["rewards"] = [copied(folder, places[file_of(spec).parent], spec, ship) for spec in specs]
+    job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own_functions.items()}
+    needed = {
+        "verl_reward": True,
+        "verl_hooks": True,
+        OWN_LOSS_MODULE: "loss" in own_functions,
+        "verl_environment": environment,
+    }
     if environment:
         file = copied(folder, "environment", environment["file"], ship)
         job["environment"] = environment | {"file": file}
@@ -143,7 +153,7 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), environment=
     (folder / JOB_FILE).write_text(json.dumps(job, indent=1), encoding="utf-8")
     for name, (title, code) in MODULES.items():
         (folder / f"{name}.py").unlink(missing_ok=True)
-        if environment or name != "verl_environment":
+        if needed[name]:
             (folder / f"{name}.py").write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
     return folder / "verl_reward.py"
 
@@ -295,6 +305,7 @@ def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: l
         reward_specs(config),
         columns,
         [*(str(file) for file in ours if file.is_file()), *config.ship],
+        {"advantage": config.advantage, "loss": config.loss},
         environment,
         reward_limits=dataclasses.astuple(call_limits(config)),
         error_file=error_file,

@@ -12,7 +12,7 @@ from parts.foundation.messages import suggest
 from parts.learning.optimizer import learning_rates
 from programs.verl_train.refusals import KWARGS, SAMPLER, WEIGHT_DTYPE, split_override
 from programs.verl_train.rewards import REWARD_ERROR
-from programs.verl_train.settings import ADVANTAGES, AGGREGATIONS, LOSSES, VERL, Config
+from programs.verl_train.settings import ADVANTAGES, AGGREGATIONS, LOSSES, OWN_LOSS_MODULE, OWN_NAME, VERL, Config
 
 OPTIM = f"{ACTOR}.optim"
 ATTENTION = f"{MODEL}.override_config.attn_implementation"
@@ -166,7 +166,7 @@ def rollout_rows(c: Config, job: Layout) -> Rows:
 def algorithm_rows(c: Config, job: Layout) -> Rows:
     """Advantages, KL, and the correction for a sampler that is not the trainer's policy."""
     in_reward, in_loss = (c.kl_coef > 0 and c.kl_in == place for place in ("reward", "loss"))
-    yield "advantage", "algorithm.adv_estimator", ADVANTAGES[c.advantage]
+    yield "advantage", "algorithm.adv_estimator", ADVANTAGES.get(c.advantage, OWN_NAME)
     yield "advantage", "critic.enable", c.advantage == "gae"
     if c.advantage in ("grpo", "mean"):
         yield "advantage", "algorithm.norm_adv_by_std_in_grpo", c.advantage == "grpo"
@@ -191,7 +191,9 @@ def algorithm_rows(c: Config, job: Layout) -> Rows:
 
 def loss_rows(c: Config, job: Layout) -> Rows:
     """The policy loss, its bounds, its aggregation, and the passes over a batch."""
-    yield "loss", f"{POLICY_LOSS}.loss_mode", LOSSES[c.loss]
+    yield "loss", f"{POLICY_LOSS}.loss_mode", LOSSES.get(c.loss, OWN_NAME)
+    if c.loss not in LOSSES:
+        yield "loss", f"{MODEL}.external_lib", OWN_LOSS_MODULE
     yield "aggregation", f"{ACTOR}.loss_agg_mode", AGGREGATIONS[c.aggregation]
     yield "aggregation", "critic.loss_agg_mode", "token-mean"
     # left out, verl takes a micro-batch's longest

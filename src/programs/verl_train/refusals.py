@@ -6,9 +6,10 @@ import re
 from parts.data.verl_keys import CORRECTION, advice_today
 from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import need, say
-from parts.learning.presets import check_config
+from parts.learning.own_functions import own_function
+from parts.learning.presets import GROUPED, check_config, is_own
 from parts.networks.adapters import refuse_adapter
-from programs.verl_train.settings import ADVANTAGES, LOSSES, VERL, Config
+from programs.verl_train.settings import ADVANTAGES, OWN_NAME, VERL, Config
 
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
 WEIGHT_DTYPE = "model_dtype"  # below a part that FSDP shards
@@ -76,10 +77,10 @@ ACTIONS = ("print", "export", "check", "run")
 
 def check_expressible(c: Config) -> None:
     """Raise UserError for settings that verl has no equal of."""
-    for name, known in {"advantage": ADVANTAGES, "loss": LOSSES}.items():
-        value, register = getattr(c, name), "register your own in verl as references/verl_algorithms.md shows"
-        got = f"got {name} {value}; expected one of verl's default trainer: {', '.join(known)}"
-        need(value in known, f"{got}; try scripts/ppo_train.py, or {register}")
+    if is_own(c.advantage) and "groups" in own_function("advantage", c.advantage).names:
+        GROUPED.add(c.advantage)
+    if is_own(c.loss):
+        own_function("loss", c.loss)  # refuses one that cannot be called
     for name in ("model", "critic_model"):
         refuse_adapter(getattr(c, name), f"--{name}", "whose reference in verl would be the base model")
     check_config(c)
@@ -97,6 +98,8 @@ def check_expressible(c: Config) -> None:
     flash = ["advantage gae"] if c.advantage == "gae" and "trainer.device=cpu" not in c.override else []
     flash += [f"sequence_parallel {c.sequence_parallel}"] if c.sequence_parallel > 1 else []
     refused = {
+        f"advantage {c.advantage}; expected one that verl's default trainer computes; try --algorithm grpo, or "
+        "scripts/ppo_train.py": not ADVANTAGES.get(c.advantage, OWN_NAME),
         "kl_estimator k3_ratio with several updates per batch; expected one, where verl's k3+ is the same; try k2": (
             c.kl_estimator == "k3_ratio" and c.kl_coef and c.ppo_epochs * c.minibatches > 1
         ),

@@ -1,4 +1,4 @@
-"""Our modules that verl loads: rewards and their manager, a replay buffer, and an agent loop."""
+"""Our modules that verl loads: rewards and their manager, a replay buffer, estimators, losses, and an agent loop."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import uuid4
 
 from parts.environments.conversations import (
@@ -27,10 +28,12 @@ from parts.environments.play_setup import score_talks, score_weights
 from parts.environments.tool_runs import SHORT_INTERVAL, SIDE_BY_SIDE
 from parts.environments.turn_bridge import TurnBridge
 from parts.foundation.messages import RewardError, UserError
-from parts.learning.advantages import overlong_penalty
+from parts.learning.advantages import gpg_advantages, maxrl_advantages, overlong_penalty
+from parts.learning.own_functions import own_function
 from parts.rewards.rewards import CallLimits, Reward
 from parts.rewards.user_code import visible_text
 from programs.verl_train.data import end_ids_of, row_columns
+from programs.verl_train.settings import OWN_NAME
 
 REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
 REWARD_FAILED = "REWARD FAILED"
@@ -143,8 +146,10 @@ def tell_failure(text: str, error_file: str) -> None:
 
 
 def hooks(job: Path) -> tuple[type, type]:
-    """(TokenRewardManager, StrictReplayBuffer), for verl; verl_hooks.py calls this."""
-    return token_reward_manager(job_settings(job)), strict_replay_buffer()
+    """(TokenRewardManager, StrictReplayBuffer), for verl, with our estimators registered; verl_hooks.py calls this."""
+    settings = job_settings(job)
+    register_estimators(job, settings["own"].get("advantage", ""))
+    return token_reward_manager(settings), strict_replay_buffer()
 
 
 def token_reward_manager(job: dict):
@@ -222,6 +227,58 @@ def strict_replay_buffer():
                 raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
 
     return StrictReplayBuffer
+
+
+def own_of(kind: str, job: Path, spec: str) -> tuple:
+    """(An estimator or loss of the user's own; the run's settings, which it takes as config)."""
+    settings = json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"]
+    return own_function(kind, spec), SimpleNamespace(**settings)
+
+
+def register_estimators(job: Path, spec: str = "") -> None:
+    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry."""
+    import numpy as np
+    import torch
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+
+    def registered(name, advantages, config=None):
+        def estimate(token_level_rewards, response_mask, index, **_):
+            scores = token_level_rewards.sum(-1)
+            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
+            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": config}
+            result = advantages(scores=scores, groups=groups, **known)
+            result = (result if result.dim() == 2 else result[:, None]) * response_mask
+            return result, result
+
+        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
+            register_adv_est(name)(estimate)
+
+    registered("gpg_ours", gpg_advantages)
+    registered("maxrl_ours", maxrl_advantages)
+    if spec:
+        registered(OWN_NAME, *own_of("advantage", job, spec))
+
+
+def register_loss(job: Path) -> None:
+    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py calls this."""
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
+
+    function, settings = own_of("loss", job, job_settings(job)["own"]["loss"])
+
+    def policy_loss(old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights=None):
+        mask = response_mask.to(log_prob.dtype)
+        known = {"logprobs": log_prob, "old_logprobs": old_log_prob, "advantages": advantages, "mask": mask}
+        losses, clipped = function(**known, config=settings)
+        losses = losses if rollout_is_weights is None else losses * rollout_is_weights
+        loss = agg_loss(losses, response_mask, loss_agg_mode, **config.global_batch_info)
+
+        def mean(values) -> float:
+            return ((values.detach() * mask).sum() / mask.sum().clamp(min=1)).item()
+
+        return loss, {"actor/pg_clipfrac": mean(clipped), "actor/ppo_kl": mean(old_log_prob - log_prob)}
+
+    if OWN_NAME not in POLICY_LOSS_REGISTRY:
+        register_policy_loss(OWN_NAME)(policy_loss)
 
 
 class Player:

@@ -10,17 +10,19 @@ from parts.learning.own_functions import NamesOrFiles
 from parts.learning.trainer_settings import PolicySettings
 from parts.networks.models import precision_on
 
-ADVANTAGES = {  # our estimator -> verl's
+ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registered by verl_hooks.py
     "gae": "gae",
     "grpo": "grpo",
     "mean": "grpo",
     "rloo": "rloo",
     "opo": "opo",
+    "gpg": "gpg_ours",
     "gpg_verl": "gpg",
+    "maxrl": "maxrl_ours",
+    **dict.fromkeys(("gdpo", "remax")),  # verl's default trainer gives no scores by function, and no baselines
     "reinforce_pp": "reinforce_plus_plus",
     "reinforce_pp_baseline": "reinforce_plus_plus_baseline",
 }
-NOT_IN_VERL = ("gdpo", "gpg", "maxrl", "remax")  # estimators that its default trainer lacks
 LOSSES = {
     "clip": "vanilla",
     "reinforce": "gpg",
@@ -40,6 +42,8 @@ AGGREGATIONS = {
     "seq_mean_token_sum_norm": "seq-mean-token-sum-norm",
     "fixed_length": "seq-mean-token-sum-norm",
 }
+OWN_NAME = "own_ours"  # what the job calls an estimator or a loss of the user's own
+OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into verl's registry
 
 VERL = "0.9.1"
 INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
@@ -51,8 +55,12 @@ class Config(PolicySettings):
     """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
 
     # algorithm: choices
-    advantage: str = setting(None, "advantage estimator", lambda: NamesOrFiles([*ADVANTAGES, *NOT_IN_VERL]))
-    loss: str = setting(None, "policy loss", lambda: NamesOrFiles(LOSSES))
+    advantage: str = setting(
+        None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
+    )
+    loss: str = setting(
+        None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
+    )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
     # machines
     hardware: str = setting(
