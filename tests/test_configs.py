@@ -59,6 +59,21 @@ def test_the_settings_of_an_example_are_read(file):
     assert config.steps == yaml.safe_load(file.read_text(encoding="utf-8"))["steps"]
 
 
+def test_verl_file_names_settings_and_all_that_only_verl_has():
+    keys = KEY.findall(text("verl_train"))
+    assert len(set(keys)) == len(keys) and set(keys) <= set(fields("verl_train"))
+    beside = {"from_trl", "trl_processes", "export"}  # in the place of such a file
+    assert set(fields("verl_train")) - set(fields("ppo_train")) - beside <= set(keys)
+    assert {"hardware", "verl_rollout", "offload", "override", "ship"} <= set(keys)
+
+
+def test_verl_file_means_what_its_comments_say():
+    config = parse("verl_train", "--config", ASSETS / FILES["verl_train"])
+    assert (config.nodes, config.gpus_per_node, config.vllm_memory) == (1, 8, 0.6)
+    prompts = config.batch_size // config.group_size
+    assert (prompts, prompts // config.minibatches, config.lr, config.kl_coef) == (128, 32, 1e-6, 0.001)
+
+
 def test_verl_reads_the_file_of_ppo_train_too(tmp_path):
     path = ASSETS / FILES["ppo_train"]
     ours, verls = parse("ppo_train", "--config", path), parse("verl_train", "--config", path)

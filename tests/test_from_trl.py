@@ -1,17 +1,13 @@
 """Runs of TRL moved to verl by --from_trl: what is read off their files, what it becomes, and what is refused."""
 
-import ast
 import dataclasses
-import json
 import re
-import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, TINY_LM, load_script, script_env
+from conftest import ROOT, TINY_LM, load_script
 
-from parts.rewards.extracts import extract, import_blocks, imports_trainer
-from programs.create_reward_template.assembly import assembled
+from parts.rewards.extracts import extract, imports_trainer
 
 verl = load_script("verl_train")
 RUN = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")
@@ -215,15 +211,11 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
     [
         ({"settings": "max_steps=5, learning_rate=args.lr"}, "got learning_rate=args.lr"),
         ({"settings": "max_steps=5, loss_type='luspo'"}, "got loss_type 'luspo'; expected one of grpo, dr_grpo"),
-        ({"settings": "max_steps=5, scale_rewards='batch'"}, "got scale_rewards 'batch'"),
-        ({"data": '"json", data_files="rows.jsonl", split="train[:9]"'}, "without a data set that can be read off"),
         ({"settings": "max_steps=5, top_p=0.9"}, "got top_p 0.9; expected none"),
         ({"model": "model=load(), "}, "whose name cannot be read; expected a text; try --model M"),
         ({"data": '"json", data_files="rows.jsonl").map(f'}, "line 9: `load_dataset('json', data_files='rows.jsonl')"),
-        ({"data": '"json", data_files="rows.jsonl", field="x"'}, "try `DATASET.to_json('rows.jsonl')` there"),
         ({"settings": "max_steps=5, **more()"}, "got **more() in line 9"),
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
-        ({"text": "x = 1\n"}, "which has no GRPOConfig"),
         ({"text": "TrlParser((GRPOConfig, ModelConfig))\n"}, "try a copy with GRPOConfig(…) of what a parser gives it"),
         ({"model": "get_peft_model(AutoModelForCausalLM.from_pretrained('m')), "}, "whose name cannot be read"),
         ({"text": "x = (\n"}, "expected Python"),
@@ -299,8 +291,6 @@ def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
         ("rows = load_dataset('a/b')\nrows = rows.map(f)\n", "without a data set that can be read off"),
         ("config = GRPOConfig(max_steps=5)\nif x:\n    config.beta = 1\nrows = load_dataset('a/b')\n",
          "beta=1 in line 3"),
-        ("config = GRPOConfig(max_steps=5)\nsetattr(config, n, 1)\nrows = load_dataset('a/b')\n", "setattr(config, n"),
-        ("A = {'beta': 0.1}\nA.update(**more)\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
         ("A = {}\nA.update({'beta': 1} if x else B)\nconfig = GRPOConfig(**A)\nB = {'beta': 2}\n", "beta=1 in line 2"),
         ("B = {'beta': 1}\nif x:\n    B['beta'] = 2\nA = {}\nA.update(B)\nconfig = GRPOConfig(**A)\n",
          "beta=2 in line 3"),
@@ -326,28 +316,8 @@ def test_processes_are_said_and_can_be_given(tmp_path, capsys):
     assert verl.main(["--trl_processes=2", "--print"]) == 2
 
 
-def test_what_is_assigned_to_the_config_later_counts(tmp_path):
-    config = "config = GRPOConfig(max_steps=5, beta=0.5)\nconfig.beta = 0.1\ntrainer ="
-    text = short().replace("GRPOConfig(max_steps=5)", "config").replace("trainer =", config)
-    assert read(tmp_path, text=text).kl_coef == 0.1
-
-
-SCORED = """
-import sys
-
-sys.modules["trl"] = None
-import asyncio
-
-import verl_reward
-
-row = {"data_source": "d", "reward_model": {"ground_truth": "x #### 42"}, "extra_info": {}, "raw_prompt": []}
-texts = ["so #### 42", "#### 41", "#### 42" + " " * 293]
-print([asyncio.run(verl_reward.batcher.score(row, text, []))["score"] for text in texts])
-"""
-
-
 def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
-    """The command, data and rewards of the job; rewards score as in the run, in a process that has no TRL."""
+    """The command of the job, without TRL."""
     (tmp_path / "trl_run.py").write_text(RUN)
     (tmp_path / "word_problems.jsonl").write_text((ROOT / "evals/files/word_problems.jsonl").read_text())
     monkeypatch.chdir(tmp_path)
@@ -359,9 +329,6 @@ def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
     assert "got 6 rows; expected at least the 32 prompts of a step" in told.err
     for part in ("kl_loss_type='\"'\"'k3+", "clip_ratio_high=0.28", "data.train_batch_size=32", "rollout.n=8"):
         assert part in told.out
-    job = tmp_path / "runs" / "ppo" / "job"
-    done = subprocess.run([sys.executable, "-c", SCORED], cwd=job, env=script_env(), capture_output=True, text=True)
-    assert json.loads(done.stdout.splitlines()[-1]) == pytest.approx([1.2, 0.2, 1.1]), done.stderr
 
 
 FILE = '''"""What it is."""
@@ -401,17 +368,3 @@ def test_an_extract_has_what_its_names_need():
     exec(compile(source, "extract", "exec"), scope)
     assert scope["reward"]("abc") == 3.0
     assert imports_trainer(FILE) == ["trl"] and imports_trainer(source) == []
-
-
-def test_a_star_import_is_kept_in_a_line_of_its_own():
-    body = "\n\ndef reward(text):\n    return floor(s(4))\n"
-    source = "from math import *\nfrom math import sqrt as s, pi\nimport json\n" + body
-    assert extract(source, ["reward"]) == source.replace(", pi\nimport json", ", pi")
-    imports = ast.parse(source).body[:3]
-    assert import_blocks(imports) == "import json\nfrom math import *\nfrom math import sqrt as s, pi"
-    assert assembled("", [source], ["reward"]).startswith("from math import *\nfrom math import sqrt as s\n\n\ndef")
-
-
-def test_a_local_name_takes_along_nothing_of_the_file():
-    source = "def other():\n    scale = 3\n\n\ndef reward(completions):\n    scale = 2\n    return [scale]\n"
-    assert extract(source, ["reward"]) == source[source.index("def reward") :]

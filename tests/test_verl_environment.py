@@ -229,13 +229,6 @@ def test_rows_have_the_columns_that_they_had(rows, settings):
         assert found["columns"] == {name: value for name, value in ours.items() if name != "prompt"}
 
 
-def test_prompts_too_long_with_the_tools_are_left_out(folder, tmp_path, capsys):
-    verl.prepare_job(verl.parse_config(flags_of(folder, "MIXED", f"--output_dir={tmp_path}", "--max_prompt_tokens=24")))
-    assert "left out 4 of 8 prompts longer than 24 tokens with tools" in capsys.readouterr().err
-    rows = rows_of_parquet(tmp_path / "job" / "train.parquet")
-    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 4, 5]
-
-
 # ------------------------------------------------------------------------------------------------ the player
 
 
@@ -327,28 +320,3 @@ def test_refusals_name_what_is_wrong(case, folder, tmp_path, capsys):
     assert verl.main([*flags_of(folder, name, f"--output_dir={tmp_path}", path), *more]) == 2
     told = capsys.readouterr().err
     assert REFUSED[case] in told and "error: " in told
-
-
-def test_a_response_template_is_refused(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(verl, "call_format", lambda tokenizer, choice: {"fields": {}})
-    assert verl.main(flags_of(folder, "Tools", f"--output_dir={tmp_path}")) == 2
-    assert "try --tool_format NAME" in capsys.readouterr().err
-
-
-def test_a_template_of_trls_goes_into_the_job(folder, tmp_path, monkeypatch):
-    real = verl.TurnBridge
-
-    def other(tokenizer, ends, environments, settings):
-        return real(tokenizer, ends, settings, TOOLS + "{# kept #}")
-
-    monkeypatch.setattr(verl, "turn_bridge", other)
-    layout, overrides = verl.prepare_job(verl.parse_config(flags_of(folder, "Talk", f"--output_dir={tmp_path}")))
-    assert {o.key: o.value for o in overrides}["actor_rollout_ref.model.custom_chat_template"].endswith("{# kept #}")
-    assert layout.template.endswith("{# kept #}")
-
-
-def test_a_copy_that_does_not_find_what_it_imports_is_a_finding(folder, tmp_path):
-    verl.prepare_job(verl.parse_config(flags_of(folder, "Talk", f"--output_dir={tmp_path}")))
-    (tmp_path / "job" / "environment" / "own_word.py").unlink()
-    [finding] = verl.job_findings(tmp_path / "job")
-    assert finding.startswith("environment: its copy") and "No module named 'own_word'" in finding

@@ -179,20 +179,6 @@ def test_text_prompts_columns_and_a_reward_for_one_sample(tmp_path, untried):
     assert verl.row_columns(by_pandas) == verl.row_columns(row)
 
 
-WHOLE_BATCH = """
-def near(completions, **kwargs):
-    return [1.0 / len(completions) for _ in completions]
-"""
-
-
-def test_a_reward_that_verl_would_call_in_vain_is_told(tmp_path, capsys):
-    assert exported(tmp_path, WHOLE_BATCH, TEXT_ROWS) == 0
-    errors = capsys.readouterr().err
-    told = "reward near: got scores that depend on the other completions of a batch"
-    assert re.search(f"^warning: .*{told}", errors, re.MULTILINE)
-    assert "checked: The reward" not in errors and (tmp_path / "out" / "run.sh").exists()
-
-
 def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
     """verl drops such rows in silence, so the ones that were scored must not hide it."""
     raising = RUN.replace("    lengths = [", "    1 / ('9' not in kwargs['answer'][0])\n    lengths = [")
@@ -200,13 +186,6 @@ def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
     assert "ZeroDivisionError" in errors and "the files are written; try fixing it" in errors
     assert re.search(r"^- in a trial the reward raised .*ZeroDivisionError", page, re.MULTILINE)
     assert re.search(r"^- The reward was tried: \d+ completions of 36 rows", page, re.MULTILINE)
-
-
-def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys, untried):
-    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, "--override=data.train_fles=x.parquet") == 2
-    error = capsys.readouterr().err
-    assert "data.train_fles=x.parquet" in error and "try data.train_files" in error and not (tmp_path / "out").exists()
-    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, "--override=+data.new=1") == 0
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 """verl's real trainer on the embedded model, without a GPU: one step with our components; and with vLLM."""
 
 import importlib.util
-import re
 import sys
 
 import pytest
 import torch
-from conftest import TINY_LM, TRAIN_DATA, read_lines
+from conftest import TINY_LM, read_lines
 from verl_helpers import EXAMPLES, run_main_ppo, write_prompts
 
 SAMPLER = "trainer.v1.sampler"
@@ -53,13 +52,6 @@ def test_estimator_loss_agent_and_buffer_were_used(trained):
     # the rollout's probabilities are the trainer's, but for weights that verl hands over in bf16
     assert metrics["training/rollout_probs_diff_max"] < 0.02
     assert metrics["training/rollout_actor_probs_pearson_corr"] > 0.999
-
-
-def test_curriculum_feeds_the_easiest_prompts_first(trained):
-    _, _, rows = trained
-    easiest = sorted(int(row["answer"]) for row in read_lines(TRAIN_DATA)[:128])
-    seen = [sum(map(int, re.findall(r"\d+", row["input"])[-2:])) for row in rows]
-    assert max(seen) <= easiest[23] < easiest[-1]  # 8 prompts train; the buffer has dropped some, and asked ahead
 
 
 def test_final_checkpoint_merges_into_a_model_that_loads(trained, tmp_path, monkeypatch):

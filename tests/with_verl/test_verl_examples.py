@@ -233,12 +233,6 @@ def test_feedback_agent_masks_the_tool_and_scores_by_turn(tokenizer):
     assert asked[1] == (PROMPT.format("2+3=") + said + tool, 64 - sum(lengths[:2]))
 
 
-def test_feedback_agent_ends(tokenizer):
-    for texts, turns, score in ((["5"], 3, 1.0), (["6", "7", "5"], 3, 0.5), (["none", "-5"], 2, 0.0)):
-        out, asked = converse(tokenizer, *texts, room=200, turns=turns)
-        assert (out.reward_score, out.num_turns, len(asked)) == (score, 2 * len(texts), len(texts))
-
-
 def test_feedback_agent_stays_within_the_response_length(tokenizer):
     out, asked = converse(tokenizer, "4" * 10, "5", room=20)  # the tool's message does not fit
     assert len(asked) == 1 and len(out.response_ids) == len(out.response_mask) == len(out.response_logprobs) == 11
@@ -301,12 +295,6 @@ def test_topr_loss_and_its_gradient(mode):
     torch.testing.assert_close(new.grad, gradient)
     tapered = sum(n for n, w in zip(lengths, weights, strict=True) if w < 1) / sum(lengths)
     assert metrics == {"actor/tapered_frac": pytest.approx(tapered)}
-
-
-def test_topr_loss_takes_the_weights_of_rollout_correction():
-    loss, ones, config = example("topr_loss").topr_loss, torch.ones(2, 3), SimpleNamespace(global_batch_info={})
-    weighted, _ = loss(-ones, -ones, ones, ones, "token-mean", config, rollout_is_weights=0.25 * ones)
-    assert float(weighted) == 0.25
 
 
 # ------------------------------------------------------------------------------------------------ reward manager

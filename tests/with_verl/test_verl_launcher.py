@@ -62,7 +62,6 @@ def composed(*flags, **changes):
         ["--algorithm=grpo", "--kl_coef=0.02", "--kl_in=loss", "--kl_estimator=k3_ratio", "--lr_schedule=cosine"],
         ["--algorithm=dapo", "--mismatch=icepop", "--lora_rank=8", "--sequence_parallel=2", "--offload=all"],
         ["--algorithm=gmpo"],
-        ["--algorithm=maxrl"],
     ],
     ids=lambda flags: flags[0],
 )
@@ -98,21 +97,6 @@ def test_adam_and_precision_reach_what_verl_builds():
     for part, weights in ((actor.fsdp_config, "fp32"), (ref.fsdp_config, "fp16"), (found.critic.fsdp, "fp32")):
         engine = omega_conf_to_dataclass(part)
         assert (engine.mixed_precision["param_dtype"], engine.model_dtype) == ("fp16", weights)
-
-
-def test_an_engine_reads_each_key_that_we_give_it():
-    """verl's configuration has keys that no engine reads, such as FSDP's `dtype`."""
-    import verl
-
-    code = "".join(path.read_text() for path in Path(verl.__file__).parent.joinpath("workers/engine/fsdp").glob("*.py"))
-    overrides = overrides_of("--sequence_parallel=2")
-    names = [match[1] for o in overrides if (match := re.search(r"\.fsdp(?:_config)?\.(\w+)", o.key))]
-    assert len(names) > 10 and [name for name in names if f"engine_config.{name}" not in code] == []
-
-
-def test_a_value_that_hydra_refuses_is_named():
-    [refused] = launcher.compose_config(overrides_of("--override=data.x=[1"))[1]
-    assert "got data.x=[1 (from override)" in refused and "which verl refuses" in refused
 
 
 def test_each_old_key_is_where_todays_table_says():
@@ -376,12 +360,6 @@ def test_an_estimator_of_ones_own_is_registered(own, tmp_path, monkeypatch):
     assert torch.equal(got, returns)
 
 
-def test_a_function_of_ones_own_is_not_exported(own, capsys):
-    for flag, message in ((f"--advantage={own}:median", "try --print"), (f"--loss={own}:clipped", "with loss")):
-        assert launcher.main(["--algorithm=dr_grpo", flag, "--export=port"]) == 2
-        assert message in capsys.readouterr().err
-
-
 def test_a_loss_of_ones_own_is_that_of_verl_in_value_gradient_and_metrics(own, tmp_path, monkeypatch):
     """A plain clip from a user's file, against verl's `vanilla` without its third bound."""
     from verl.workers.config import ActorConfig
@@ -552,7 +530,7 @@ def test_check_loads_everything_and_leaves_nothing(checking, tmp_path):
     assert (code, report["findings"]) == (0, [])
     assert report["data"] == {"rows": 32, "rows that fit": 32, "steps in an epoch": 16}
     assert report["reward"]["rows"] > 0 and report["reward"]["unlike"] == {}
-    assert report["memory_sums_GiB"] and not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 REWARD_FILE = """
@@ -695,15 +673,14 @@ def test_grpo_runs_saves_and_resumes_with_an_environment(data, own, tmp_path):
     assert steps[-1]["data"]["training/rollout_probs_diff_max"] < 0.02
 
 
-def test_ppo_runs_with_an_environment_and_a_loss_of_ones_own(data, own, tmp_path):
+def test_ppo_runs_with_an_environment(data, tmp_path):
     (tmp_path / "r.py").write_text(REWARD_FILE)
-    flags = [f"--reward={tmp_path}/r.py:pays*0", f"--loss={own}:marked", TALKS, "--max_turns=2", "--eval_every=0"]
+    flags = [f"--reward={tmp_path}/r.py:pays*0", TALKS, "--max_turns=2", "--eval_every=0"]
     flags += ["--run", "--steps=2", *data, f"--output_dir={tmp_path}/out", f"--override={forked_workers()}"]
     done = run(tmp_path, *flags)
     assert done.returncode == 0, done.stdout[-6000:]
     metrics = [row for row in read_lines(tmp_path / "out" / "metrics.jsonl") if "critic/vf_loss" in row["data"]]
     assert [row["step"] for row in metrics] == [1, 2] and all(row["data"]["critic/grad_norm"] > 0 for row in metrics)
-    assert [row["data"]["actor/pg_clipfrac"] for row in metrics] == [pytest.approx(0.25)] * 2  # by the loss of the file
     first, second = (row["data"]["actor/reward_kl_penalty"] for row in metrics)
     assert abs(first) < 1e-5 < abs(second), "the policy is its own reference until the first update"
     assert (tmp_path / "out" / "checkpoints" / "global_step_2" / "critic").is_dir()

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT, TINY_LM, load_module, load_script, write_lines
-from local_server import serving
 from omegaconf import OmegaConf
 from verl_helpers import compose
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 HELPERS = [str(ROOT / "scripts" / f"{name}.py") for name in ("math_grader", "sandbox")]
-FILES = [("math", "verl"), ("code", "both"), ("llm_judge", "both")]
+FILES = [("math", "verl"), ("code", "both")]
 template, launcher, loader = (load_script(n) for n in ("create_reward_template", "verl_train", "data_loader"))
 numbers = itertools.count()
 WORDS = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
@@ -80,50 +79,21 @@ def scored(manager, tokenizer, row: dict, text: str) -> dict:
     return result
 
 
-def in_data(row: dict) -> dict:
-    """A row of columns as a row of data: with a prompt, without columns that are None."""
-    given = {name: value for name, value in row.items() if value is not None}
-    return {"prompt": "?"} | given
-
-
 # ------------------------------------------------------------------------------------------------ generated files
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """{(task, contract): path} of generated rewards."""
-    made = {}
-    for task, contract in FILES:
-        path = made[task, contract] = tmp_path_factory.mktemp(f"{task}_{contract}") / "my_reward.py"
-        assert template.main(["--task", task, "--for", contract, "--output", str(path)]) == 0
-    return made
-
-
-@pytest.fixture
-def stand_in(files, monkeypatch):
-    """The judge of the generated file's own test, as a server; files that are loaded now ask it."""
-    judge = load_module(files["llm_judge", "both"], f"script_stand_in_{next(numbers)}").stand_in
-
-    def answer(asked):
-        return 200, {"choices": [{"message": {"content": judge(asked.body["messages"][0]["content"])}}]}
-
-    with serving(answer) as url:
-        monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
-        monkeypatch.setenv("JUDGE_MODEL", "judge")
-        yield
-
-
 @pytest.mark.parametrize(("task", "contract"), FILES)
-@pytest.mark.filterwarnings("ignore:got no score")  # the judge is silent once
-def test_generated_file_scores_in_verl(files, task, contract, tokenizer, stand_in, tmp_path):
+def test_generated_file_scores_in_verl(task, contract, tokenizer, tmp_path):
     from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
     from verl.trainer.ppo.reward import load_reward_manager
 
-    path = files[task, contract]
+    path = tmp_path / "my_reward.py"
+    assert template.main(["--task", task, "--for", contract, "--output", str(path)]) == 0
     manager = load_reward_manager(config_of(path), tokenizer)
     assert type(manager) is NaiveRewardManager and not manager.is_async_reward_score
     cases = load_module(path, f"script_cases_{next(numbers)}").CASES
-    rows = dataset_rows(tmp_path, [in_data(row) for _, row, _ in cases], tokenizer)
+    given = [{"prompt": "?"} | {name: value for name, value in row.items() if value is not None} for _, row, _ in cases]
+    rows = dataset_rows(tmp_path, given, tokenizer)
     for (text, columns, expected), row in zip(cases, rows, strict=True):
         if "prompt" in columns:
             row["extra_info"]["prompt"] = row["raw_prompt"]
@@ -131,16 +101,6 @@ def test_generated_file_scores_in_verl(files, task, contract, tokenizer, stand_i
         assert result["reward_score"] == pytest.approx(expected or 0.0, abs=1e-12), text
         extra = {"score": result["reward_score"], "applies": float(expected is not None)}
         assert result["reward_extra_info"] == extra
-
-
-def test_missing_helper_stops_verl_at_its_start(files, tmp_path):
-    from verl.trainer.ppo.reward import get_custom_reward_fn
-
-    path = tmp_path / "my_reward.py"
-    path.write_text(files["math", "verl"].read_text())
-    with pytest.raises(RuntimeError, match="Error loading module") as caught:
-        get_custom_reward_fn(config_of(path))
-    assert "math_grader.py; expected the file" in str(caught.value.__cause__)
 
 
 # ------------------------------------------------------------------------------------------------ ports
@@ -171,20 +131,6 @@ def test_verls_own_scores_ported_to_trl(tmp_path, file, texts, gold, row, flags)
     columns = {name: [value] * len(texts) for name, value in row.items()}
     got = module.verl_reward([None] * len(texts), texts, **columns)
     assert got == expected and len({*got}) > 1
-
-
-def test_ported_async_reward_through_verl(tmp_path, tokenizer):
-    from verl.trainer.ppo.reward import load_reward_manager
-
-    source = "async def close(prompts, completions, answer, **kwargs):\n"
-    source += "    return [len(c[0]['content']) / len(a) if a else None for c, a in zip(completions, answer)]\n"
-    (tmp_path / "mine.py").write_text(source)
-    port = tmp_path / "port.py"
-    assert template.main(["--from", f"{tmp_path / 'mine.py'}:close*2", "--output", str(port)]) == 0
-    manager = load_reward_manager(config_of(port), tokenizer)
-    assert manager.is_async_reward_score
-    rows = dataset_rows(tmp_path, [{"prompt": "?", "answer": "abcd"}], tokenizer)
-    assert scored(manager, tokenizer, rows[0], "ab")["reward_score"] == 1.0
 
 
 # ------------------------------------------------------------------------------------------------ one case a kind

@@ -14,4 +14,5 @@ ROOMS = (
     "verl_layout",
     "verl_keys",
     "trl_names",
+    "trl_scripts",
 )

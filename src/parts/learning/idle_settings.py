@@ -12,8 +12,8 @@ def does_nothing(config: BaseConfig, decider: str, values: tuple) -> bool:
     """Whether the deciding setting has one of the values, or is off where none are given; False without such a one."""
     if decider in ("always", "held_out"):
         return decider == "always" or not (held_out_source(config) or getattr(config, "hold_out", 0))
-    if not hasattr(config, decider) or (decider == "rollout_engine" and hasattr(config, "gpu_memory")):
-        return False  # under verl, which has gpu_memory, vLLM always samples
+    if not hasattr(config, decider) or (decider == "rollout_engine" and hasattr(config, "hardware")):
+        return False  # under verl, which has hardware, vLLM always samples
     held = mismatch_mode(config) if decider == "mismatch" else getattr(config, decider)  # what auto stands for
     return held in values if values else not held
 

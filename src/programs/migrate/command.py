@@ -10,14 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parts.data.trl_names import trl_defaults
+from parts.data.trl_scripts import CONFIGS, trainer_calls
 from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Edit, Report, edited_source
 from programs.migrate.job_files import SECTIONS, ShellJob, YamlJob
 from programs.migrate.tables import ABSENT, changes, histories, is_gone, known_version, newest, numbers, value_at
 from programs.migrate.trial import ONE_STEP, one_step, trial
-from programs.migrate.trl_script import TrlMigration, outcome, trainer_calls
-from programs.migrate.trl_settings import CONFIGS, config_of, migrate_yaml, run_of
+from programs.migrate.trl_script import TrlMigration, outcome
+from programs.migrate.trl_settings import config_of, migrate_yaml, run_of
 from programs.migrate.verl_run import VerlMigration, other_mains
 
 Use = tuple[str, str, dict]  # name that a file uses, its place, its history
@@ -215,9 +216,6 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     return result
 
 
-TESTED = "0.14, 0.17, 0.21, 0.26, 1.0 and 1.8"  # versions whose steps tests/files/old_trl/steps.json has
-
-
 def shown_rows(rows: list[dict], names: list[str]) -> str:
     lines = [names, *([str(row.get(name, "")) for name in names] for row in rows)]
     widths = [min(60, max(len(line[i]) for line in lines)) for i in range(len(names))]
@@ -235,9 +233,6 @@ def say_result(file: str, result: dict, out: str | None) -> None:
     version = f"{package}=={result['version']} ({result['found']}) to {package}=={newest(package)}"
     condition = f"; the same run if {', and '.join(report.conditions)}" if report.conditions else ""
     tell(f"{file}: {version}, {len(rows)} changes{condition}")
-    if package == "trl" and "GRPOConfig(" in result["text"] and not report.impossible:
-        tell(f"tested with GRPO scripts: one step in TRL {TESTED} and, migrated, today: same prompts, sampling,")
-        tell("optimizer, loss (within 1e-5) and gradient (within 1e-4)")
     for note in report.notes:
         tell(f"note: {note}")
     if rows:

@@ -5,6 +5,7 @@ import json
 import re
 
 from parts.data.trl_names import trl_defaults
+from parts.data.trl_scripts import BASE
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError
 
@@ -13,7 +14,6 @@ VERL_CHANGES = file_text("verl_changes.json")
 # Written by hand: settings and defaults that do not affect a run, and replacements for names that are gone.
 NAMES_TEXT = file_text("names.json")
 NAMES = json.loads(NAMES_TEXT)
-BASE = "TrainingArguments"  # transformers' class, from which TRL's configs derive
 ABSENT = object()  # the default of a setting that a version does not have
 
 

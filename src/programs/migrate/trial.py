@@ -1,11 +1,9 @@
 """--check: run one step of the new script in a separate process, on four rows and two layers of its model."""
 
-import contextlib
 import json
 import os
 import re
 import runpy
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,11 +21,10 @@ SMALL = (
     dict.fromkeys(["bf16", "fp16", "load_best_model_at_end", "push_to_hub", "use_vllm", "torch_compile"], False)
     | dict.fromkeys(["tf32", "deepspeed", "fsdp", "resume_from_checkpoint", "steps_per_generation"], None)
     | {"generation_batch_size": None, "use_liger_kernel": False, "use_cpu": True, "dataloader_num_workers": 0}
-    | {"report_to": "none", "save_strategy": "no", "eval_strategy": "no"}
-    | {"max_steps": 1, "gradient_accumulation_steps": 1}
+    | {"report_to": "none", "save_strategy": "no", "eval_strategy": "no", "max_steps": 1}
+    | {"gradient_accumulation_steps": 1}
 )
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
-LIMITS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
 def cut_model(name: str, folder: str, notes: list[str]) -> str:
@@ -39,7 +36,7 @@ def cut_model(name: str, folder: str, notes: list[str]) -> str:
         config, tokenizer = AutoConfig.from_pretrained(name, **local), AutoTokenizer.from_pretrained(name, **local)
     except (OSError, ValueError):
         notes.append(f"{name} is not here: the embedded model replaces it; --model takes another")
-        config, tokenizer = (x.from_pretrained(EMBEDDED_MODEL) for x in (AutoConfig, AutoTokenizer))
+        return EMBEDDED_MODEL
     text = config.get_text_config()
     layers, text.num_hidden_layers = text.num_hidden_layers, min(2, text.num_hidden_layers)
     for key, value in vars(text).items():
@@ -57,15 +54,12 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
 
     cuts = {EMBEDDED_MODEL: EMBEDDED_MODEL}
 
-    def place_of(name) -> str:
-        name = str(name)
-        if name in cuts or name.startswith(folder):
-            return cuts.get(name, name)
-        name = model or name
-        if name not in cuts:
+    def place_of(name: str) -> str:
+        name = name if name in cuts or name.startswith(folder) else model or name
+        if name not in cuts and not name.startswith(folder):
             cuts[name] = name  # cut_model itself loads the original
             cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
-        return cuts[name]
+        return cuts.get(name, name)
 
     owners = [_BaseAutoModelClass, *_BaseAutoModelClass.__subclasses__()]  # each has its own from_pretrained
     owners += [getattr(transformers, f"Auto{name}") for name in ("Config", "Tokenizer", "Processor")]
@@ -76,7 +70,7 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
         def load(cls, name, *args, function=function, **kwargs):
             for key in ("quantization_config", "device_map", "attn_implementation", "revision", "token"):
                 kwargs.pop(key, None)
-            return function(cls, place_of(name), *args, **kwargs)
+            return function(cls, place_of(str(name)), *args, **kwargs)
 
         owner.from_pretrained = classmethod(load)
 
@@ -89,16 +83,15 @@ def replace_training(record: dict, folder: str) -> None:
     post_init, init, train = arguments.__post_init__, trainer.__init__, trainer.train
 
     def shrink(self):
-        kinds = str | int | float | bool | list | dict | None
-        record.setdefault(type(self).__name__, {k: v for k, v in vars(self).items() if isinstance(v, kinds)})
-        values = SMALL | {"output_dir": f"{folder}/run"}
-        values |= {name: min(getattr(self, name), 8) for name in LIMITS if getattr(self, name, None)}
+        kinds, given = str | int | float | bool | list | dict | None, vars(self)
+        record.setdefault(type(self).__name__, {k: v for k, v in given.items() if isinstance(v, kinds)})
+        lengths = ("max_completion_length", "max_new_tokens", "response_length")
+        values = SMALL | {"output_dir": f"{folder}/run"} | {n: min(given[n], 8) for n in lengths if given.get(n)}
         rows = getattr(self, "num_generations", min(ROWS, self.per_device_train_batch_size))
         values["per_device_train_batch_size"] = rows
-        if "8bit" in str(self.optim) or "paged" in str(self.optim):
+        if re.search("8bit|paged", str(self.optim)):
             values["optim"] = "adamw_torch"
-        for name in [name for name in values if hasattr(self, name)]:
-            setattr(self, name, values[name])
+        given.update({name: value for name, value in values.items() if name in given})
         post_init(self)
 
     def init_with_few_rows(self, *args, **kwargs):
@@ -136,21 +129,15 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
 
 
 def failure_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
-    with tempfile.TemporaryFile("w+") as said:
-        options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
-            try:
-                process.wait(TRIAL_SECONDS)
-            except subprocess.TimeoutExpired:
-                return f"it takes more than {TRIAL_SECONDS} s"
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-        said.seek(0)
-        lines = [line.strip() for line in said if line.strip()]
+    """Run a command in a folder; returns why it failed, or "" where it did not."""
+    options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=TRIAL_SECONDS, **options)
+    except subprocess.TimeoutExpired:
+        return f"it takes more than {TRIAL_SECONDS} s"
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines)[-1] if lines and process.returncode else ""
+    return (errors or lines)[-1] if lines and done.returncode else ""
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:
@@ -163,10 +150,9 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         script, answer = Path(folder) / "migrated.py", Path(folder) / "trial.json"
         script.write_text(text, encoding="utf-8")
-        data = str(Path(data).resolve()) if data else ""
-        model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
-        command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
+        model, data = (str(Path(x).resolve()) if x and Path(x).exists() else x or "" for x in (model, data))
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
+        command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
         end = failure_of(command, home, os.environ | QUIET | {"PYTHONPATH": modules})
         end = end or "it ended without a training step"
         need(answer.is_file(), f"--check: got {end}; expected one step; try --data FILE, or the new script by hand")

@@ -1,18 +1,17 @@
 """A script that trains with TRL: its trainers, their configs and their imports."""
 
 import ast
-import builtins
 import math
 import re
 from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
+from parts.data.trl_scripts import BASE, CONFIGS, config_call, trainer_calls, trainer_names
 from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
 from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, edit_arguments, edit_call
-from programs.migrate.tables import BASE, NAMES, changes, end_of, gone_entry, newest, numbers, since_of, value_at
+from programs.migrate.tables import NAMES, changes, end_of, gone_entry, newest, numbers, since_of, value_at
 from programs.migrate.trainer_parts import insert_class, mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_settings import (
-    CONFIGS,
     NO_CALLS,
     SAMPLING,
     UNKNOWN,
@@ -27,31 +26,6 @@ from programs.migrate.trl_settings import (
 )
 
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
-
-
-def trainer_names(source: PythonSource) -> dict[str, str]:
-    """{name of a trainer of TRL, or of a class of the script that is derived from one: that trainer}."""
-    return {name: trainer for trainer in CONFIGS for name in source.derived(trainer)}
-
-
-def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
-    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
-    names = trainer_names(source)
-    calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
-    variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
-    for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
-        origin = source.origin(call.func)
-        classes = [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin]
-        calls += [(names[name], call) for name in map(source.name_of, classes) if name in names][:1]
-    return sorted(calls, key=lambda pair: source.start(pair[1]))
-
-
-def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
-    """(The call that makes a trainer's config, if it is seen; the expression that the trainer gets)."""
-    node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
-    origin = source.origin(node)
-    is_config = isinstance(origin, ast.Call) and source.name_of(origin) in {*CONFIGS.values(), BASE}
-    return (origin if is_config else None), node
 
 
 def lone_configs(source: PythonSource, taken: set[int]) -> list[tuple[str, ast.Call]]:
@@ -96,7 +70,7 @@ class TrlMigration:
     def trainer(self, trainer: str, call: ast.Call) -> None:
         """Migrate one call of a trainer, with its config, rewards and class."""
         source, report, config = self.source, self.report, CONFIGS[trainer]
-        made, node = config_call(source, trainer, call)
+        made, node = config_call(source, call, NAMES["places"].get(trainer, ()))
         arguments, unseen = source.arguments(call)
         plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
         given = {argument.name: argument.value for argument in arguments}
@@ -453,7 +427,8 @@ class TrlMigration:
 def outcome(source: PythonSource, version: str) -> dict[str, str]:
     """{setting: value} that a version uses where the script gives none, as migration would write it out."""
     settings, report = {}, Report()
-    made = [(CONFIGS[trainer], config_call(source, trainer, call)[0]) for trainer, call in trainer_calls(source)]
+    places = NAMES["places"]
+    made = [(CONFIGS[t], config_call(source, call, places.get(t, ()))[0]) for t, call in trainer_calls(source)]
     for config, call in [*made, *lone_configs(source, {id(call) for _, call in made})]:
         run = TrlRun(source, config, version, call)
         for plan in [default_changes(run), *meanings(run, report)]:

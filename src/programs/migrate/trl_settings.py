@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from parts.data.trl_names import trl_defaults
+from parts.data.trl_scripts import BASE
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import need
 from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, by_hand, chosen, rules_of
 from programs.migrate.job_files import YamlJob
-from programs.migrate.tables import ABSENT, BASE, NAMES, changes, default_at, gone_entry, newest, numbers, since_of
+from programs.migrate.tables import ABSENT, NAMES, changes, default_at, gone_entry, newest, numbers, since_of
 
-METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO PPOv2".split()
-CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal
 NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
@@ -47,21 +46,18 @@ class TrlRun:
     trainer: ast.Call | None = None  # which reads most settings: what is set after it counts as set in a branch
 
     def __post_init__(self):
-        source, call = self.source, self.call
-        self.unseen = [] if self.unseen_args is None else [self.unseen_args]
-        self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
-        self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
+        source, call, made = self.source, self.call, self.call or self.unseen_args
+        late = source.start(self.trainer) if self.trainer else len(source.text)
+        given, self.unseen = source.arguments(call) if call else ([], [made] if made else [])
         self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script
-        self.arguments = [*self.fields.values()]
-        if call is not None:
-            self.arguments, self.unseen = source.arguments(call)
-        if (config_node := call or self.unseen_args) is not None:
-            late = source.start(self.trainer) if self.trainer else len(source.text)
-            changes = source.changes(config_node)
-            self.arguments = self.arguments + [replace(x, is_sure=x.is_sure and x.start < late) for x in changes]
-            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(config_node)}
-        self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
-        self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}
+        changes = source.changes(made) if made else []
+        self.arguments = [*self.fields.values(), *given]
+        self.arguments += [replace(x, is_sure=x.is_sure and x.start < late) for x in changes]
+        # {old or new name of a setting: the expression given}
+        self.nodes = {argument.name: argument.value for argument in self.arguments} | self.of_trainer
+        # set in a branch, or changed where that is not followed
+        self.unsure = {argument.name for argument in self.arguments if not argument.is_sure}
+        self.unsure |= {getattr(change, "attr", "") for change in (source.hidden_changes(made) if made else [])}
         for name, node in [*self.nodes.items()]:
             new = gone_entry(self.config, name).get("renamed")
             if new and name != "warmup_ratio":

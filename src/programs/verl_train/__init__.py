@@ -5,7 +5,7 @@
 #   "pyyaml", "numpy", "torch>=2.6", "transformers>=5.5.3,<6", "pyarrow", "datasets",
 # ]
 # ///
-"""Train with verl 0.9.1, with the settings, data and reward functions of ppo_train.py: check, run, submit, or print.
+"""Train with verl 0.9.1, with the settings, data and reward functions of ppo_train.py: check, run, export, or print.
 
 From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
 
@@ -16,7 +16,7 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
     verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
                                  YAML file selects it, and environment/ has the environment's own file
     job.json, settings.json      what these modules read; the settings and overrides of the run
-    run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
+    run.sh                       the command with its Hydra overrides, each with the setting that it comes from
 
 Settings that verl cannot express are errors. It names those without effect there, keys that verl dropped or ignores,
 with what to write instead, and overrides that would undo a setting or a guard.
@@ -28,7 +28,7 @@ Deliberately left out: Megatron, reward models, verl's own tools and asynchronou
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # a GRPOTrainer's file, moved
     python scripts/verl_train.py --check --overrides mine.txt                            # KEY=VALUE a line, by hand
-    python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --slurm           # or --run
+    python scripts/verl_train.py --config my.yaml --run
     python scripts/verl_train.py --config my.yaml --output_dir /shared/o --print         # for a Ray that runs already:
     ray job submit --address http://HEAD:8265 --working-dir /shared/o/job -- bash run.sh
 

@@ -20,7 +20,7 @@ from parts.rewards.user_code import trial_texts
 from programs.verl_train.data import parquet_length
 from programs.verl_train.job_folder import prepare_job, try_job
 from programs.verl_train.overrides import Override, cpus_needed, name_findings
-from programs.verl_train.refusals import size_findings
+from programs.verl_train.refusals import batch_findings
 from programs.verl_train.settings import INSTALL, VERL, Config
 
 RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
@@ -152,9 +152,8 @@ def run_check(config: Config) -> int:
     need_verl()
     with tempfile.TemporaryDirectory(prefix="verl_check_") as folder:
         sys.path.insert(0, folder)  # where the run finds a loss of the user's own
-        job, overrides = prepare_job(config, folder=Path(folder))
-        plan, sums, findings = size_findings(config, job.parameters)
-        report = {"verl": VERL, "overrides": len(overrides), "memory": plan, "memory_sums_GiB": sums}
+        _, overrides = prepare_job(config, folder=Path(folder))
+        findings, report = batch_findings(config), {"verl": VERL, "overrides": len(overrides)}
         wrong = name_findings(overrides) or []
         findings += [text for _, text in wrong]
         with contextlib.redirect_stdout(sys.stderr):  # verl prints

@@ -10,30 +10,22 @@ from parts.foundation.messages import need, say, tell
 from programs.verl_train.checks import check_written, run_check
 from programs.verl_train.export import export_job
 from programs.verl_train.from_trl import TrlRun, trl_run
-from programs.verl_train.job_folder import job_findings, prepare_job
-from programs.verl_train.launch import batch_file, run_local, script, write_script
+from programs.verl_train.job_folder import prepare_job
+from programs.verl_train.launch import run_local, script, write_script
 from programs.verl_train.overrides import name_findings
-from programs.verl_train.refusals import say_notes, size_findings
+from programs.verl_train.refusals import batch_findings, say_notes
 from programs.verl_train.settings import Config, hardware_flags, parse_config
 
 
 def print_files(config: Config, run: TrlRun | None) -> int:
-    """--print and --slurm: write the job folder and print the command, or the batch file."""
+    """--print: write the job folder and print the command."""
     job, overrides = prepare_job(config)
     folder, text = Path(job.folder), script(config, job, overrides, run=run)
     write_script(folder / "run.sh", text)
-    if config.slurm:
-        text = batch_file(config, job)
-        write_script(folder / "job.sbatch", text)
     tell(text, end="")
-    plan, _, findings = size_findings(config, job.parameters)
-    for part, size in plan.items():
-        say(f"memory: {size:10.3f} GiB  {part}")
-    findings += [text for _, text in name_findings(overrides) or []]
-    for finding in findings + (job_findings(folder) if config.slurm else []):
+    for finding in batch_findings(config) + [text for _, text in name_findings(overrides) or []]:
         say(f"warning: {finding}")
-    if config.print:
-        say("note: the rewards were not tried, which --check does")
+    say("note: the rewards were not tried, which --check does")
     return 0
 
 

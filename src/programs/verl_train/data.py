@@ -125,21 +125,6 @@ def count_parameters(config: Config) -> float | None:
     return total or (float(size[1]) * {"M": 1e6, "B": 1e9}[size[2]] if size else None)
 
 
-def model_shape(config: Config) -> dict:
-    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
-    folder = Path(config.model)
-    if not folder.is_dir():
-        with contextlib.suppress(ImportError, ValueError):
-            from huggingface_hub import try_to_load_from_cache
-
-            file = try_to_load_from_cache(config.model, "config.json")
-            folder = Path(file).parent if isinstance(file, str) else folder
-    with contextlib.suppress(OSError, ValueError):
-        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return shape | (shape.get("text_config") or {})
-    return {}
-
-
 def safetensors_header(path: Path) -> dict:
     with path.open("rb") as f:
         return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
@@ -153,6 +138,14 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
     with contextlib.suppress(OSError, ValueError):
         ends = GenerationConfig.from_pretrained(path).eos_token_id
     return ending_ids(ends, tokenizer)
+
+
+def longest_context(path: str) -> int | None:
+    """The positions that a model has; None where its configuration names none, or is not here."""
+    from transformers import AutoConfig
+
+    with contextlib.suppress(OSError, ValueError):
+        return getattr(AutoConfig.from_pretrained(path).get_text_config(), "max_position_embeddings", None)
 
 
 def parquet_length(path: str) -> int:

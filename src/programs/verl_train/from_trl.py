@@ -9,10 +9,11 @@ from pathlib import Path
 
 from parts.data.rows import read_rows
 from parts.data.trl_names import trl_defaults, trl_today
+from parts.data.trl_scripts import trainer_calls
 from parts.data.verl_keys import CORRECTION, MODEL, OFF
 from parts.foundation.dialect import relation
 from parts.foundation.messages import need, say
-from parts.foundation.user_scripts import FUNCTIONS, PythonSource
+from parts.foundation.user_scripts import DEFS, PythonSource
 from parts.rewards.extracts import bound_names, extract
 from programs.verl_train.settings import Config, given_flags
 
@@ -26,6 +27,13 @@ AGGREGATION_OF_TRL = {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
     **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
+}
+LOSS_OF_TRL = {"cispo": "cispo", "sequence": "gspo"}  # by loss_type, then by importance_sampling_level
+# settings of which verl expresses some values only: (these, why)
+LIMITED = {
+    "loss_type": (tuple(AGGREGATION_OF_TRL), "verl has no others"),
+    "scale_rewards": (("group", "none", True, False), "verl has no batch"),
+    **{name: ((None, none, -1), "the ratio would be biased") for name, none in (("top_p", 1.0), ("top_k", 0))},
 }
 MISMATCH_OF_TRL = {  # vllm_importance_sampling_mode -> mismatch
     "sequence_mask": "seq_mask",
@@ -109,35 +117,10 @@ def warmup(t: dict) -> int:
     return round(share * steps({**t})) if 0 < share < 1 else -(-int(share) // updates(t))
 
 
-def loss(t: dict) -> str:
-    level = t["importance_sampling_level"]
-    return "cispo" if t.get("loss_type") == "cispo" else "gspo" if level == "sequence" else "clip"
-
-
-def aggregation(t: dict) -> str:
-    kind = t["loss_type"]
-    known = kind in AGGREGATION_OF_TRL
-    need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: verl has no others")
-    return AGGREGATION_OF_TRL[kind]
-
-
-def advantage(t: dict) -> str:
-    scale = {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
-    need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, as verl has no batch")
-    return "grpo" if scale == "group" else "mean"
-
-
 def kl_estimator(t: dict) -> str | None:
     if not t["beta"]:
         return None
     return ("k3_ratio" if updates(t) == 1 else "k2") if t["use_bias_correction_kl"] else "k3"
-
-
-def temperature(t: dict) -> float:
-    value = t["temperature"]
-    for name, none in (("top_p", (None, 1.0)), ("top_k", (None, 0, -1))):
-        need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
-    return value
 
 
 def weighted_rewards(t: dict) -> list[str]:
@@ -200,10 +183,10 @@ SETTINGS = {
     "minibatches": minibatches,
     "ppo_epochs": "num_iterations",
     "max_new_tokens": "max_completion_length",
-    "temperature": temperature,
-    "advantage": advantage,
-    "loss": loss,
-    "aggregation": aggregation,
+    "temperature": "temperature",
+    "advantage": lambda t: "grpo" if t["scale_rewards"] in ("group", True) else "mean",
+    "loss": lambda t: LOSS_OF_TRL.get(t.get("loss_type")) or LOSS_OF_TRL.get(t["importance_sampling_level"], "clip"),
+    "aggregation": lambda t: AGGREGATION_OF_TRL[t["loss_type"]],
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
     "clip_eps_high": lambda t: (  # of cispo the bound is on the ratio
         (t["epsilon"] if t["epsilon_high"] is None else t["epsilon_high"]) - (t.get("loss_type") == "cispo")
@@ -245,7 +228,7 @@ def other_meanings(t: dict) -> list[str]:
     notes, kind, times = [], str(t["lr_scheduler_type"]), updates(t)
     if t["beta"] and t["use_bias_correction_kl"] and times > 1:
         notes.append("beta: verl lacks ratio x k3 with several updates per batch; on-policy, k2 has the same gradient")
-    if advantage(t) == "grpo":
+    if t["scale_rewards"] in ("group", True):
         notes.append("the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded to keep equal ones equal")
     if t["loss_type"] == "bnpo":
         notes.append("loss_type bnpo: the mean over the tokens of each micro-batch; here over those of the batch")
@@ -275,7 +258,7 @@ def is_idle(t: dict, name: str) -> bool:
         "model_init_kwargs": {*(t["model_init_kwargs"] or ())} <= LOADING,
     }
     without_vllm = name.startswith("vllm_") and not t["use_vllm"]
-    return name in OF_THE_MACHINE or t[name] in nothing or off.get(name, False) or without_vllm
+    return name in OF_THE_MACHINE or name in LIMITED or t[name] in nothing or off.get(name, False) or without_vllm
 
 
 def is_none(node: ast.expr) -> bool:
@@ -287,39 +270,35 @@ class TrlFile:
 
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
-        self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
-        self.trainers = self.source.derived("GRPOTrainer")
-        kinds = {"GRPOConfig": ["GRPOConfig"], "GRPOTrainer": self.trainers}
-        calls = {kind: [x for n in names for x in self.source.calls.get(n, [])] for kind, names in kinds.items()}
+        self.file = file
+        self.source = source = PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
+        calls = {"GRPOConfig": source.calls.get("GRPOConfig", [])}
+        calls["GRPOTrainer"] = [call for kind, call in trainer_calls(source) if kind == "GRPOTrainer"]
         got = f"got --from_trl {file}, which has no GRPOConfig(…)"
         need(calls["GRPOConfig"], f"{got}; expected one; try a copy with GRPOConfig(…) of what a parser gives it")
         for name, places in calls.items():
             lines = ", ".join(str(call.lineno) for call in places)
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
             need(len(places) <= 1, several)
-        self.config, trainer = (places[0] if places else None for places in calls.values())
-        self.used = self.source.name_of(trainer)
-        keywords, unseen = self.source.arguments(trainer) if trainer else ([], [])
-        unseen += [node for node in trainer.args if isinstance(node, ast.Starred)] if trainer else []
+        self.config, self.call = (next(iter(places), None) for places in calls.values())
+        words, unseen = source.arguments(self.call) if self.call else ([], [])
+        in_order = self.call.args if self.call else []
+        unseen += [node for node in in_order if isinstance(node, ast.Starred)]
         got = f"got GRPOTrainer(…) of {file} with {', '.join(map(ast.unparse, unseen))}"
         need(not unseen, f"{got}; expected each argument; try a copy with them")
-        given = dict(zip(trl_today("trainers")["GRPOTrainer"], trainer.args, strict=False)) if trainer else {}
-        given |= {argument.name: argument.value for argument in keywords}
+        given = dict(zip(trl_today("trainers")["GRPOTrainer"], in_order, strict=False))
+        given |= {argument.name: argument.value for argument in words}
         self.trainer = {name: node for name, node in given.items() if not is_none(node)}
 
     def replaced(self) -> list[str]:
         """Notes on the methods that the file's own trainer and its bases in the file replace or add."""
-        names, definitions = [self.used], self.source.definitions
+        names, definitions, notes = [self.source.name_of(self.call)], self.source.definitions, []
         for name in names:
-            names += [x for x in self.source.bases(definitions.get(name)) if x not in names]
-        places = [
-            (x, definitions[n].name)
-            for n in names
-            if n in definitions
-            for x in definitions[n].body
-            if isinstance(x, FUNCTIONS)
-        ]
-        return [f"line {x.lineno}: {owner} has its own `{x.name}`, which has no equivalent here" for x, owner in places]
+            owner = definitions.get(name)
+            names += [x for x in self.source.bases(owner) if x not in names]
+            methods = [x for x in getattr(owner, "body", []) if isinstance(x, DEFS)]
+            notes += [f"line {x.lineno}: {name} has its own `{x.name}`, which has no equivalent here" for x in methods]
+        return notes
 
     def model(self) -> tuple[str | None, dict]:
         """(The name of GRPOTrainer's model, what else its from_pretrained(…) is given); None if it cannot be read."""
@@ -441,6 +420,10 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
     file = TrlFile(name)
     t, names = settings_of_trl(file, given)
     t |= {"processes": processes}
+    for setting, (values, why) in LIMITED.items():
+        words = [value for value in values if isinstance(value, str)]
+        fits = f"one of {', '.join(words)}" if words else "none"
+        need(t.get(setting) in values, f"got {setting} {t.get(setting)!r}; expected {fits}: {why}")
     settings, taken, notes = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}, []
     for setting, rule in SETTINGS.items():
         t.taken = taken[setting] = []

@@ -38,7 +38,7 @@ from programs.verl_train.data import (
     chat_template,
     count_parameters,
     end_ids_of,
-    model_shape,
+    longest_context,
     parquet_rows,
     row_columns,
     verl_rows,
@@ -278,7 +278,7 @@ def prepare_job(config: Config, folder: Path | None = None) -> tuple[Layout, lis
         parameters=count_parameters(config),
         columns=columns,
         rows=len(rows),
-        cpus=None if config.slurm else config.cpus or os.cpu_count() or 1,
+        cpus=config.cpus or os.cpu_count() or 1,
     )
     need(
         job.parameters or config.lr, f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6"
@@ -364,7 +364,7 @@ def environment_setup(config: Config) -> PlaySetup:
         "got a model whose tool calls are read by a response template, which verl's transformers (5.10) lacks; "
         f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
     )
-    check_fits(config, model_shape(config).get("max_position_embeddings"))
+    check_fits(config, longest_context(config.model))
     return setup
 
 

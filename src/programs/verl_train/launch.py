@@ -1,4 +1,4 @@
-"""run.sh, and who starts it: this machine or Slurm."""
+"""run.sh, and the run on this machine."""
 
 import contextlib
 import dataclasses
@@ -20,13 +20,12 @@ from programs.verl_train.checks import missing_engine, need_verl
 from programs.verl_train.data import safetensors_header
 from programs.verl_train.from_trl import TrlRun
 from programs.verl_train.job_folder import job_findings, prepare_job
-from programs.verl_train.overrides import Layout, Override, cpus_needed
-from programs.verl_train.refusals import size_findings, split_override
+from programs.verl_train.overrides import Layout, Override
+from programs.verl_train.refusals import batch_findings, split_override
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import INSTALL, VERL, Config
 
 RUN = file_text("job_files/run.sh")
-SBATCH = file_text("job_files/job.sbatch")
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values stand in the override
 
 
@@ -58,27 +57,10 @@ def script(
         RUN,
         title=Path(config.from_trl).name if config.from_trl else config.algorithm,
         verl=VERL,
-        ray="standing" if config.slurm else "own",
+        ray="standing" if config.nodes > 1 else "own",
         output=shell_word(job.output, places),
         overrides="\n".join(lines),
         python=python,
-    )
-
-
-def batch_file(config: Config, job: Layout) -> str:
-    """job.sbatch, which starts Ray on the machines and then run.sh."""
-    least = cpus_needed(config.gpus_per_node, 1)
-    got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray hangs"
-    need(not config.cpus or config.cpus >= least, f"{got}; try leaving --cpus out")
-    return with_values(
-        SBATCH,
-        name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
-        nodes=config.nodes,
-        gpus=config.gpus_per_node,
-        cpus=config.cpus or max(16, cpus_needed(config.gpus_per_node, 8)),
-        all_gpus=config.nodes * config.gpus_per_node,
-        output=shlex.quote(job.output),
-        script=shlex.quote(f"{job.folder}/run.sh"),
     )
 
 
@@ -132,13 +114,13 @@ def run_local(config: Config, run: TrlRun | None = None) -> int:
     engine = (names or [config.verl_rollout])[-1]
     need(not missing_engine(engine), f"got a Python without {engine}, the sampling engine; expected it; {INSTALL}")
     job, overrides = prepare_job(config)
-    for finding in size_findings(config, job.parameters)[2]:
+    for finding in batch_findings(config):
         say(f"warning: {finding}")
     folder, output = Path(job.folder), Path(job.output)
     findings = job_findings(folder)
     need(not findings, "".join(findings[:1]))
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable), run=run))
-    if address := os.environ.get("RAY_ADDRESS"):
+    if config.nodes == 1 and (address := os.environ.get("RAY_ADDRESS")):
         say(f"note: RAY_ADDRESS {address} is ignored for --run, which has a Ray of its own")
     return follow([str(folder / "run.sh")], output) or finish(config, output)
 

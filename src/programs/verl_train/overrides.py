@@ -104,7 +104,7 @@ class Layout:
     parameters: float | None
     columns: list[str]  # what reward functions get, beside prompts and completions
     rows: int = 0
-    cpus: int | None = None  # Ray's own CPUs, counted for a local run; None on a cluster that exists
+    cpus: int = 1  # of a Ray of its own
 
     def file(self, name: str) -> str:
         return str(Path(self.folder) / name)
@@ -311,7 +311,7 @@ def trainer_rows(c: Config, job: Layout) -> Rows:
     yield "keep_checkpoints", "trainer.max_actor_ckpt_to_keep", c.keep_checkpoints
     yield "keep_checkpoints", "trainer.max_critic_ckpt_to_keep", c.keep_checkpoints
     # a script that is written may be started again; else the folder is new, or the user resumes
-    yield "resume", "trainer.resume_mode", "auto" if c.resume or c.print or c.slurm else "disable"
+    yield "resume", "trainer.resume_mode", "auto" if c.resume or c.print else "disable"
     yield "report_to", "trainer.logger", ["console", "file", *c.report_to]
     yield "output_dir", "trainer.default_local_dir", str(output / "checkpoints")
     yield "output_dir", "trainer.project_name", "verl_train"
@@ -323,11 +323,10 @@ def trainer_rows(c: Config, job: Layout) -> Rows:
         yield "output_dir", "trainer.validation_data_dir", str(output / "held_out")
     yield "nodes", "trainer.nnodes", c.nodes
     yield "gpus_per_node", "trainer.n_gpus_per_node", c.gpus_per_node
-    if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
-        yield "cpus", "ray_kwargs.ray_init.num_cpus", max(job.cpus, cpus_needed(gpus, 1))
-        yield "cpus", "ray_kwargs.ray_init.address", "local"
-    # of a machine of Slurm the batch file takes as many as eight units need
-    units = 8 if (job.cpus or c.cpus or 1e9 * c.slurm) >= cpus_needed(gpus, 8) else 1
+    # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
+    yield "cpus", "ray_kwargs.ray_init.num_cpus", max(job.cpus, cpus_needed(gpus, 1))
+    yield "cpus", "ray_kwargs.ray_init.address", "local"
+    units = 8 if job.cpus >= cpus_needed(gpus, 8) else 1
     yield "cpus", "transfer_queue.backend.SimpleStorage.num_data_storage_units", units
 
 

@@ -68,7 +68,6 @@ class Config(PolicySettings):
     )
     nodes: int = setting(1, "number of machines", positive=True)
     gpus_per_node: int = setting(1, "GPUs per machine", positive=True)
-    gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic", positive=True)
     cpus: int = setting(0, "CPUs per node that Ray may use (0: as many as this machine has)")
     # engines
     verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"], section="engines")
@@ -99,7 +98,6 @@ class Config(PolicySettings):
     )
     check: bool = setting(False, "compose and load everything with the installed verl, without starting a run")
     run: bool = setting(False, "train on this machine, in its own Ray")
-    slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 
     def __post_init__(self):
         super().__post_init__()
@@ -111,9 +109,9 @@ class Config(PolicySettings):
                 self.precision = precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-# The flags that a machine stands for; a larger model needs other ones, as the memory that --check counts shows.
-ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true", "gpu_memory": "80", "micro_batch_tokens": "16384"}
-SMALL = {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"}
+# The flags that a machine stands for; a larger model needs others (references/verl_training.md, memory arithmetic).
+ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true", "micro_batch_tokens": "16384"}
+SMALL = {"offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"}
 MACHINE = {"gpus_per_node": "8", "vllm_memory": "0.6"}
 HARDWARE = {
     "1x24GB": ON_GPU | SMALL,
