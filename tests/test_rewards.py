@@ -293,7 +293,7 @@ def test_doctests_of_the_whole_file_pass():
         runner.run(test)
     assert runner.failures == 0
     documented = {test.name.rpartition(".")[2] for test in tests}
-    assert {*FUNCTIONS, "RewardModel", "Combined"} <= documented
+    assert {*FUNCTIONS, "RewardModel", "Combined", "AdaptiveReward"} <= documented
 
 
 # ------------------------------------------------------------------------------------------------ properties
@@ -696,6 +696,24 @@ def test_combine_is_async_if_a_part_is():
     assert not is_async_callable(lib.combine([lib.exact_match])) and not is_async_callable(lib.exact_match)
     assert ask(both, ["4", "5"], answer=["4", "4"]) == [1.5, 0.5]
     assert ask(pickle.loads(pickle.dumps(both)), ["4"], answer=["4"]) == [1.5]
+
+
+def test_adaptive_reward_follows_success():
+    def ten(prompts, completions, **kwargs):
+        return [10.0] * len(completions)
+
+    reward = lib.AdaptiveReward([lib.exact_match, ten], [1.0, 0.5], [0.0, 0.0], decay=0.5)
+    answer = ["a"] * 4
+    assert reward(None, ["a", "a", "a", "b"], answer=answer) == [6, 6, 6, 5]  # s = 0: weights 1 and 0.5
+    assert reward.state_dict() == {"success": 0.375}  # half way from 0 to 3/4
+    assert reward(None, ["b"] * 4, answer=answer) == [pytest.approx(5 * 0.625)] * 4
+    reward.load_state_dict({"success": 1.0})
+    assert reward(None, ["a"], answer=["a"]) == [0.0]
+    assert reward(None, ["a"], answer=[None]) == [0.0]  # not applicable: no news of success
+    assert reward.state_dict() == {"success": 1.0}
+    for start, end, decay in (([1], [1, 2], 0.9), ([1], [math.inf], 0.9), ([1], [1], 1.0)):
+        with pytest.raises(ValueError, match="adaptive_reward: "):
+            lib.AdaptiveReward([lib.exact_match], start, end, decay)
 
 
 # ------------------------------------------------------------------------------------------------ presets

@@ -29,7 +29,6 @@ REMOVED = {  # names that the reward library had: what to use
     "language_consistency": "a function of your own",
     "kimi_length": "cosine_scaled",
     "llm_judge": "create_reward_template.py --task llm_judge",
-    "AdaptiveReward": "--stages of grpo_train.py",
 }
 
 

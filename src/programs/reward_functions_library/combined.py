@@ -35,7 +35,9 @@ class Combined:
         self.functions, self.weights, self.mode = list(functions), list(weights or [1.0] * len(functions)), mode
         unfit = not self.functions or len(self.weights) != len(self.functions)
         if mode not in ("sum", "product", "gated") or unfit or (mode == "product" and min(self.weights) < 0):
-            raise ValueError(f"got {mode=}, {weights=}; expected sum, gated or product (no weight < 0), a weight each")
+            raise ValueError(
+                f"{name}: got {mode=}, {weights=}; expected sum, gated or product (no weight < 0), a weight each"
+            )
         if not all(map(_number_between(), self.weights)):
             raise ValueError(f"{name}: got {weights=}; expected finite numbers, one for each function")
         parameters = [p for f in self.functions for p in inspect.signature(f).parameters.values()]
@@ -58,8 +60,9 @@ class Combined:
     def _total(self, parts: list) -> list[float | None]:
         rows, totals = list(zip(*parts, strict=True)), []
         rows = [[None if r is None or not math.isfinite(r) else float(r) for r in row] for row in rows]
+        weights = self.current_weights(rows)
         for row in rows:
-            given = [(w, r) for w, r in zip(self.weights, row, strict=True) if r is not None]
+            given = [(w, r) for w, r in zip(weights, row, strict=True) if r is not None]
             if not given or (self.mode == "gated" and row[0] is None):
                 totals.append(None)
             elif self.mode == "product":
@@ -67,6 +70,37 @@ class Combined:
             else:
                 totals.append(sum(w * r for w, r in (given[:1] if self.mode == "gated" and row[0] < 1 else given)))
         return totals
+
+    def current_weights(self, rows: list) -> list[float]:
+        """Weights for a call, given its rows of parts; AdaptiveReward overrides it."""
+        return self.weights
+
+
+class AdaptiveReward(Combined):
+    """combine() with weights that follow success, w_i = a_i + (b_i − a_i)·s from start a to end b: s is a running mean
+    of the share of rows where the first function has full marks. state_dict keeps s for a resumed run.
+    >>> fading = AdaptiveReward([exact_match, format_reward], [1.0, 0.5], [1.0, 0.0], decay=0.5)
+    >>> [fading(None, ["<answer>a</answer>"], answer=["a"])[0] for _ in range(3)]
+    [1.5, 1.25, 1.125]"""
+
+    def __init__(self, functions, start, end, decay=0.9, mode="sum", name="adaptive_reward"):
+        super().__init__(functions, start, mode, name)
+        self.end = Combined(functions, end, mode, name).weights  # with the same checks
+        if not _number_between(0, 1, below=True)(decay):
+            raise ValueError(f"{name}: got {decay=}; expected a number from 0 to below 1; try decay=0.9")
+        self.decay, self.success = decay, 0.0
+
+    def current_weights(self, rows: list) -> list[float]:
+        weights = [a + (b - a) * self.success for a, b in zip(self.weights, self.end, strict=True)]
+        known = [row[0] >= 1 for row in rows if row[0] is not None]
+        self.success += (1 - self.decay) * (sum(known) / len(known) - self.success) if known else 0
+        return weights
+
+    def state_dict(self) -> dict:
+        return {"success": self.success}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.success = float(state["success"])
 
 
 combine = Combined
