@@ -18,15 +18,12 @@ verl_train.py's reward manager. verl has no None: the score is then 0, and so is
     math        the final answer, also a choice's letter, equals the gold one: math_grader.py, copied beside the output
     final_number  the number after the only ####, as in GSM8K: 35 lines, no dependencies, no self-test
     code        tests that the Python program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 39 lines, tried on correct and hostile programs once written; --one_file includes
+    passes_tests  the same for TRL in 46 lines, tried on correct and hostile programs once written; --one_file includes
                 the sandbox and needs only the standard library
     qa          the short answer equals a gold one, except for case, punctuation and articles
     format      each tag occurs once, in order, with content (--tags)
     json_schema  JSON that --schema FILE accepts, alone or in one fenced block; --exact KEY: with the row's value of KEY
     llm_judge   a model behind an OpenAI-compatible endpoint grades (OPENAI_BASE_URL, JUDGE_MODEL, RUBRIC in the file)
-    custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]; 0 unless the first holds:
-                equals:COLUMN  contains:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH   (an argument that ends in
-                *NUMBER needs its own weight; for numbers and JSON use --task math and json_schema)
 
 --from FILE.py:NAME ports a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`, to verl; it
 may be async. A list becomes its weighted sum, with the weights of LIST*WEIGHTS, a second list of the file, or of a
@@ -37,10 +34,10 @@ there scores 0 and sets `raised`; otherwise verl would drop the row.
 below it. It compares both on completions of the gold answers of --data, or of the answer 42, and writes nothing if any
 score differs.
 
-Deliberately left out: batch-level rewards in verl, which calls the function once for each row; training a judge.
+Deliberately left out: batch-level rewards in verl, which calls the function once for each row; training a judge; a
+rubric of your own, which goes into `score` of a file of --task qa.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
-    python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
     python scripts/create_reward_template.py --task passes_tests --one_file --output code_reward.py \\
@@ -52,25 +49,25 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       119-167  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       170-179  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       182-359  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       362-382  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       385-392  user scripts     A user's Python script or notebook, read from its source
-#       395-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       635-727  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       730-940  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      943-1242  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1245-1351  extracts         Extract from a Python file what some of its names need
-#     1354-1567  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1570-1681  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1684-1955  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1958-2105  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2108-2348  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2351-3057  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3060-3456  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3459-3609  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3612-3812  command          The command line
+#       116-164  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       167-176  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       179-370  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       373-393  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       396-403  user scripts     A user's Python script or notebook, read from its source
+#       406-626  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       629-720  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       723-933  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      936-1235  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1238-1344  extracts         Extract from a Python file what some of its names need
+#     1347-1531  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1534-1645  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1648-1886  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1889-2046  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2049-2284  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2287-2899  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     2902-3277  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3280-3389  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3392-3580  command          The command line
 
 import argparse
 import ast
@@ -256,12 +253,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -406,20 +417,14 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
-)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
-NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -488,10 +493,8 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -528,8 +531,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
-    elif REPLY.match(head):
-        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -540,11 +541,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -554,7 +551,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -562,9 +559,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -611,9 +605,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -671,9 +665,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -1442,33 +1435,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -1484,14 +1450,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -1527,7 +1491,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -1549,7 +1513,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -1560,7 +1524,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -1687,6 +1651,19 @@ REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 )
 
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+}
+
 
 def is_per_sample(function) -> bool:
     """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
@@ -1703,45 +1680,6 @@ def is_per_sample(function) -> bool:
     return bool(one)
 
 
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -1756,14 +1694,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -1800,7 +1730,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -1815,7 +1745,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -1879,6 +1808,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -1887,7 +1821,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -1905,7 +1839,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
@@ -1923,7 +1857,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -1932,10 +1866,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2089,20 +2020,30 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def one_by_one(prompts: list, completions: list, **columns) -> list[dict]:
+    """The arguments of each sample: its values under the columns' names, `prompt`, and `completion`, always text."""
+    whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
+    samples = []
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        values = {name: column[i] for name, column in columns.items()}
+        samples.append(values | whole | {"prompt": prompt, "completion": text_of_answers(completion)})
+    return samples
+
+
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
+    """The calls that score a batch, as functions without arguments: one, or one per completion if it takes samples."""
     parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = one_by_one(**arguments) if is_per_sample(function) else [arguments]
+    if not takes_any:
+        given = [{p.name: one[p.name] for p in parameters if p.name in one} for one in given]
+    return [functools.partial(function, **one) for one in given]
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
+    return results if is_per_sample(function) else results[0]
 
 
 # ---------------------------------------------------------- assembly (src/programs/create_reward_template/assembly.py)
@@ -2291,11 +2232,6 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
     read = [node for node in imports.values() if node.names]
     gap = "\n\n\n" if re.match(r"def |async def |class ", body) else "\n\n"
     return head + import_blocks(read, FILES) + gap + body
-
-
-def quoted(text: str) -> str:
-    """A string literal, in double quotes where that is plain."""
-    return f'"{repr(text)[1:-1]}"' if not {*text} & {"'", '"'} else repr(text)
 
 
 def list_rows(rows: list) -> str:
@@ -2692,41 +2628,6 @@ def self_test() -> int:
     warnings.simplefilter("ignore")  # the silent judge
     return wrong_cases()
 '''
-RUBRIC_CHECKS = r'''"""Pay by a rubric of weighted checks."""
-
-import re
-
-from final_answer import final_answer, visible
-
-MAX_CHARACTERS = 20_000  # that a pattern sees: some patterns take long on long text
-
-
-def equals(text: str, gold) -> bool | None:
-    """Whether the final answer is the gold one, but for case and white space."""
-    return None if gold is None else final_answer(text).casefold().split() == str(gold).casefold().split()
-
-
-def contains(text: str, gold) -> bool | None:
-    """Whether the visible text holds the gold answer as words of its own."""
-    return None if gold is None else bool(re.search(rf"(?i)(?<!\w){re.escape(str(gold))}(?!\w)", visible(text)))
-
-
-RUBRIC = [  # (what it asks, its weight, the check: True, False, or None where it does not apply)
-    ("equals:answer", 1.0, lambda text, row: equals(text, row.get("answer"))),
-    ("contains:word", 1.0, lambda text, row: contains(text, row.get("word"))),
-    ("lacks:sorry", 1.0, lambda text, row: not re.search("sorry", text[:MAX_CHARACTERS])),
-]
-GATED = True  # 0 unless the first check holds; False: the weighted share of the checks that hold
-
-
-def score(text: str, row: dict) -> float | None:
-    """sum(weight * held) / sum(weight) over the checks that apply (not None); None where none does."""
-    held = [check(text, row) for _, _, check in RUBRIC]
-    if GATED and not held[0]:
-        return None if held[0] is None else 0.0
-    known = [(weight, hold) for (_, weight, _), hold in zip(RUBRIC, held, strict=True) if hold is not None]
-    return sum(weight * hold for weight, hold in known) / sum(weight for weight, _ in known) if known else None
-'''
 FINAL_NUMBER = r'''"""1 for the right number after ####, as in GSM8K; a second ####, or text after it, pays 0."""
 
 import re
@@ -2761,7 +2662,7 @@ PASSES_TESTS = '''\
 """Pay for a program that passes the tests of its row, judged in a sandbox: see PAY.
 
 TRL, and trainers with its contract: my_reward.py:reward_name
-    column gold_column: asserts, or what else sandbox.run_code takes
+    column gold_column: asserts, or what else run_code takes
 sandbox.py stands beside this file: standard library alone, on Linux. No program runs in the trainer's process.
 """
 
@@ -2770,12 +2671,14 @@ import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from sandbox import program_of, run_code, run_many
+from sandbox import Sandbox, program_of, run_code, run_many
 
-LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # strict: raise where nothing isolates a program
+# strict: raise where nothing isolates a program
+LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}
 run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
 PAY = "all"  # 1 if all tests pass, else 0; "fraction": the share that passes
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
+WHOLE_WITHOUT_FENCE = True  # a text without a fence is a program; False: it has none
 
 
 def text_of(completion) -> str:
@@ -2785,13 +2688,18 @@ def text_of(completion) -> str:
 
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     """What PAY says for each completion's program, from 0.0 to 1.0; None where the tests judge nothing."""
-    jobs = []
+    sandbox, jobs = Sandbox(), []  # for this call alone: none of its processes is left when it returns
     prompts = prompts or [""] * len(completions)
     for i, (prompt, said, checks) in enumerate(zip(prompts, completions, gold_column, strict=True)):
         about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if kwargs.get(name)}
-        code = program_of(text_of(said), checks, prompt=prompt, **about)
-        jobs.append({"code": code, "tests": checks, **LIMITS, **about})
-    verdicts = run_many(jobs)
+        text = text_of(said)
+        is_program = WHOLE_WITHOUT_FENCE or "```" in text
+        code = program_of(text, checks, prompt=prompt, **about) if is_program else ""
+        jobs.append({"code": code, "tests": checks, "sandbox": sandbox, **LIMITS, **about})
+    try:
+        verdicts = run_many(jobs)
+    finally:
+        sandbox.stop()
     unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
     if unfit:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
@@ -2825,7 +2733,6 @@ TASKS = {
     "format": Recipe((TAG_FORMAT,), ""),
     "json_schema": Recipe((FINAL_ANSWER, JSON_SCHEMA), "", needs='"jsonschema>=4.20,<5", "referencing"'),
     "llm_judge": Recipe((LLM_JUDGE,), columns="prompt, which the judge should see"),
-    "custom": Recipe((FINAL_ANSWER, RUBRIC_CHECKS), ""),
 }
 
 
@@ -2842,12 +2749,10 @@ def new_reward(args) -> str:
     if args.task == "code":
         constants = {"LIMITS": limits_of(args), "PAY": f'"{args.pay}"'}
     elif args.task == "format":
-        constants, cases = {"TAGS": f"[{', '.join(map(quoted, args.tags))}]"}, format_cases(args.tags)
+        constants, cases = {"TAGS": json.dumps(args.tags)}, format_cases(args.tags)
     elif args.task == "json_schema":
         columns = args.exact or []
         constants, cases = json_parts(args)
-    elif args.task == "custom":
-        columns, constants, cases = rubric_parts([read_rule(text) for text in args.rule])
     texts = [CONTRACT, *task.texts]
     if cases:
         texts.append(f"CASES = [  # (completion, columns of the row, score)\n{list_rows(cases)}]\n")
@@ -2879,69 +2784,6 @@ def format_cases(tags: list[str]) -> list[tuple]:
         (f"<{tags[0]}>word</{tags[0]}>{whole}", {}, 0.0),  # a mark that stands twice
         ("", {}, 0.0),
     ]
-
-
-# ------------------------------------------------------------------------------------------------ a rubric
-
-CHECKS = {  # kind -> the call of its check, with its argument as code
-    "equals": "equals(text, row.get({}))",
-    "contains": "contains(text, row.get({}))",
-    "matches": "bool(re.search({}, text[:MAX_CHARACTERS]))",
-    "lacks": "not re.search({}, text[:MAX_CHARACTERS])",
-    "words": "{} <= len(text.split()) <= {}",
-}
-
-
-def read_rule(text: str) -> dict:
-    """Read KIND[:ARGUMENT][*WEIGHT] into the source of its check, and texts and a row for the self-test."""
-    form = "expected KIND[:ARGUMENT][*WEIGHT]"
-    match = re.fullmatch(r"(?s)(\w+)(?::(.*?))?(?:\*([\d.]+))?", text)
-    need(match, f"got --rule {text!r}; {form} such as equals:answer*1.0")
-    kind, argument, weight = match[1], match[2] or "", match[3] or "1"
-    names = f"{', '.join(CHECKS)}, or --task math or json_schema{suggest(kind, [*CHECKS])}"
-    need(kind in CHECKS, f"got --rule {text!r}; {form} with one of {names}")
-    need(re.fullmatch(r"\d*\.?\d+|\d+\.", weight) and float(weight) > 0, f"got --rule {text!r}; expected a weight > 0")
-    row, values = {}, [quoted(argument)]
-    if kind in ("equals", "contains"):
-        check_column(argument, f"--rule {text!r}")
-        row, texts = {argument: "42"}, ["It is 42." if kind == "contains" else "42", "41"]
-    elif kind == "words":
-        low, _, high = argument.partition("-")
-        sizes = low.isdecimal() and high.isdecimal() and int(low) <= int(high)
-        need(sizes, f"got --rule {text!r}; expected words:LOW-HIGH such as words:1-200")
-        values, texts = [int(low), int(high)], ["a " * int(low), "<answer>42</answer>" + " a" * int(high)]
-    else:
-        texts = pattern_texts(argument, text)
-    name = text.rpartition("*")[0] if match[3] else text
-    line = f"    ({quoted(name)}, {float(weight)}, lambda text, row: {CHECKS[kind].format(*values)}),"
-    return {"line": marked_long(line), "row": row, "texts": texts}
-
-
-def pattern_texts(pattern: str, rule: str) -> list[str]:
-    """A text that a regular expression accepts, if one is found, and one that it does not."""
-    try:
-        search = re.compile(pattern).search
-    except re.error as error:
-        raise UserError(f"got --rule {rule!r}: {error}; expected a regular expression") from None
-    need(pattern, f"got --rule {rule!r}; expected KIND:REGEX")
-    texts = ["The answer is 42.", "<think>So it is.</think>\n<answer>42</answer>", "42", "", "-"]
-    examples = [next((text for text in texts if bool(search(text)) == held), None) for held in (True, False)]
-    need(examples[1] is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
-    return [text for text in examples if text is not None]
-
-
-def rubric_parts(rubric: list[dict]) -> tuple[list[str], dict[str, str], list[tuple]]:
-    """(columns, constants, cases) of the task custom; the cases have the scores of the rubric as it is written."""
-    row, names = {}, {}
-    for rule in rubric:
-        row |= rule["row"]
-    about = "(what it asks, its weight, the check: True, False, or None where it does not apply)"
-    constants = {"RUBRIC": f"[  # {about}\n" + "\n".join(rule["line"] for rule in rubric) + "\n]"}
-    exec(compile(assembled("", [FINAL_ANSWER, RUBRIC_CHECKS], ["score"], constants), "rubric", "exec"), names)
-    texts = dict.fromkeys(text for rule in rubric for text in rule["texts"])
-    cases = [(text, row, names["score"](text, row)) for text in texts]
-    cases += [(text, dict.fromkeys(row), names["score"](text, dict.fromkeys(row))) for text in [*texts][: bool(row)]]
-    return [*row], constants, cases
 
 
 # ------------------------------------------------------------------------------------------------ JSON by a schema
@@ -3166,27 +3008,7 @@ def reward_name(prompts, completions, gold_column, **columns) -> list[float | No
     results = [SOURCE.source_name(**taken(given_by_verl(text, row))) for text, row in pairs]
     return [value_of(result) for result in results]
 '''
-INLINE_BATCH = '''\
-"""The end of a port to verl that holds a function of TRL's contract."""
-
-from mine import reward_name
-
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:
-    """reward_name for one completion; 0 for None, which verl has not."""
-    completion = [{"role": "assistant", "content": solution_str}]
-    return float(reward_name(prompts=[None], completions=[completion], gold_column=[ground_truth])[0] or 0.0)
-'''
-INLINE_SAMPLE = '''\
-"""The end of a port to verl that holds a function of one sample."""
-
-from mine import reward_name
-
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:
-    """reward_name for one completion; 0 for None, which verl has not."""
-    return float(reward_name(prompt=None, completion=solution_str, gold_column=ground_truth) or 0.0)
-'''
+COMPUTE_SCORE = "def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:"
 OWN = {"prompt", "prompts", "completion", "completions"}
 EXTRAS = {"completion_ids", "environments", *TRL_EXTRAS}
 GOLDS = ("answer", "tests", "test_cases", "solution", "ground_truth", "label")
@@ -3317,34 +3139,33 @@ def inlined(args) -> str:
     """The text of a port of --from to verl that holds the function; fixes args.target and args.gold_column."""
     text, (file, name, weight) = source_text(args), spec_parts(args.source)
     got = f"got --inline with --from {args.source!r}"
-    need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
+    wanted = f"{got}; expected for verl a plain function of the completions and one column, no weight; {OTHERWISE}"
     functions = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
-    need(functions, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
-    need(not weight, f"{got}; expected no weight; {OTHERWISE}")
-    given = functions[0].args
-    read = read_names(*functions[0].body)
-    hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
-    used = sorted(read & ({"prompt", "prompts"} | EXTRAS | hidden))
-    need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
+    need(functions and not weight and args.target in (None, "verl"), wanted)
+    given, read = functions[0].args, read_names(*functions[0].body)
     names = [a.arg for a in (*given.args, *given.kwonlyargs)]
+    hidden = {a.arg for a in (given.vararg, given.kwarg) if a} | {"prompt", "prompts"} | EXTRAS
     columns = [n for n in names if n not in OWN | EXTRAS]
-    need(len(columns) == 1, f"{got} with the columns {', '.join(columns) or 'none'}; expected one; {OTHERWISE}")
-    batch = "completions" in names
-    need(batch or "completion" in names, f"{got}; expected a parameter completions, or completion for one sample")
+    need(len(columns) == 1 and {"completion", "completions"} & {*names} and not read & hidden, wanted)
     args.target, args.gold_column, kept = "verl", columns[0], extract(text, [name])
     body = ast.parse(kept)
     if ast.get_docstring(body, clean=False) is not None:  # that of the whole file
         kept = "\n".join(kept.splitlines()[body.body[0].end_lineno :]) + "\n"
-    end = named(INLINE_BATCH if batch else INLINE_SAMPLE, [], reward_name=name, gold_column=columns[0])
-    end = joined([(node, lines) for node, lines in statements_of(end) if bound_names(node) == {"compute_score"}])
-    for argument in {"prompts", "prompt"} - {*names}:
-        end = re.sub(rf"\b{argument}=(None|\[None\]), ", "", end)
-    if args.completions == "text":
-        end = end.replace('[{"role": "assistant", "content": solution_str}]', "solution_str")
+    kept = kept.strip("\n") + "\n"
     head = f'"""{name} of {Path(file).name}, copied here, for verl.\n\n{VERL_NOTE.format(file=args.output.name)}\n'
     head += f'    ground_truth is {columns[0]}\n"""\n\n'
-    kept = kept.strip("\n") + "\n"
-    return head + "\n" * kept.startswith(("def ", "@", "class ")) + kept + "\n\n" + end
+    batch = "completions" in names
+    message = '{"role": "assistant", "content": solution_str}'
+    completions = f"[[{message}]]" if args.completions == "messages" else "[solution_str]"
+    values = {"prompts": "[None]", "completions": "completions", columns[0]: "[ground_truth]"}
+    if not batch:
+        values = {"prompt": "None", "completion": "solution_str", columns[0]: "ground_truth"}
+    call = ", ".join(f"{n}={value}" for n, value in values.items() if n in names)
+    end = f'    """{name} for one completion; 0 for None, which verl has not."""\n'
+    end += f"    completions = {completions}\n" * batch
+    end += f"    return float({name}({call}){'[0]' * batch} or 0.0)\n"
+    gap = "\n" * kept.startswith(("def ", "@", "class "))
+    return f"{head}{gap}{kept}\n\n{COMPUTE_SCORE}\n{end}"
 
 
 # ------------------------------------------------------------------------------------------------ comparison
@@ -3393,7 +3214,7 @@ def original_score(args, text: str, row: dict, beside: list | tuple = ()) -> flo
     given = reward_arguments(rows, [*(other for other, _ in beside), text], [IDS for _ in rows]) | TRL_EXTRAS
     scores = []
     for function, weight in args.pairs:
-        score = outcome(lambda function=function: scored_batch(as_reward(function), given, ONCE))
+        score = outcome(lambda function=function: scored_batch(function, given, ONCE))
         scores.append(score if isinstance(score, str) else weight * score)
     return next((score for score in scores if isinstance(score, str)), None) or sum(scores)
 
@@ -3458,56 +3279,9 @@ def compared(args) -> dict:
 
 # ------------------------------------------------------ code files (src/programs/create_reward_template/code_files.py)
 
-ONE_FILE = r'''"""Pay for a program that passes the tests of its row, judged in a sandbox: see PAY.
-
-TRL, and trainers with its contract: my_reward.py:reward_name
-    column gold_column: asserts, or what else run_code takes
-One file for Linux that needs only the standard library. The reward stands at the end, below its sandbox; read run_code
-first. No program runs in the process that calls the reward; none is left when it returns.
-"""
-
-import re
-import textwrap
-import warnings
-
-from sandbox import Sandbox, run_many, without_end_tokens
-
-LIMITS = {}
-PAY = "all"  # 1 if all tests pass, else 0; "fraction": the share that passes
-PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
-WHOLE_WITHOUT_FENCE = True  # a text without a fence is a program; False: it has none
-FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
-
-
-def text_of(completion) -> str:
-    """The text of a completion, a text or chat messages, without its end tokens."""
-    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
-    return without_end_tokens(text)
-
-
-def program_in(text: str) -> str:
-    """The last block of Python in a text, else the last without label; one that no fence closes goes to the end."""
-    blocks = [(label.lower(), code) for label, code in FENCED.findall(text)]
-    python = [code for label, code in blocks if label.startswith("py")] or [code for label, code in blocks if not label]
-    return textwrap.dedent(python[-1]) if python else text if WHOLE_WITHOUT_FENCE and not blocks else ""
-
-
-def reward_name(prompts, completions, gold_column, **kwargs) -> list:
-    """What PAY says for each completion's program, from 0.0 to 1.0; None where the tests judge nothing."""
-    sandbox, jobs = Sandbox(), []
-    for i, (said, checks) in enumerate(zip(completions, gold_column, strict=True)):
-        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if kwargs.get(name)}
-        jobs.append({"code": program_in(text_of(said)), "tests": checks, "sandbox": sandbox, **LIMITS, **about})
-    try:
-        verdicts = run_many(jobs)
-    finally:
-        sandbox.stop()
-    unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
-    if unfit:
-        warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
-    paid = [v.fraction if PAY == "fraction" else float(v.all_passed) for v in verdicts]
-    return [p * (v.trusted or PAY_WEAK_TESTS) if v.usable else None for p, v in zip(paid, verdicts, strict=True)]
-'''
+BESIDE = "sandbox.py stands beside this file: standard library alone, on Linux."
+INSIDE = """The sandbox is inside, so this file needs only the standard library, on Linux; the reward stands at the end.
+Read run_code first."""
 START = '\n\nif __name__ == "__main__"'
 START_SERVER = START + ' and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]), ROLES)\n'
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
@@ -3576,14 +3350,20 @@ def sandbox_source() -> str:
 
 def code_reward(args) -> str:
     """The text of the task passes_tests: beside sandbox.py, or with it inside."""
-    words = {"gold_column": args.gold_column or "tests", "reward_name": args.name}
-    text = named(ONE_FILE if args.one_file else PASSES_TESTS, [words["gold_column"]], **words)
-    text = text.replace("my_reward.py", args.output.name, 1).replace('PAY = "all"', f'PAY = "{args.pay}"', 1)
+    gold = args.gold_column or "tests"
+    text = named(PASSES_TESTS, [gold], gold_column=gold, reward_name=args.name)
+    text = text.replace("my_reward.py", args.output.name, 1)
+    constants = {"LIMITS": limits_of(args), "PAY": f'"{args.pay}"', "WHOLE_WITHOUT_FENCE": args.no_fence == "whole"}
+    for name, value in constants.items():
+        text = re.sub(
+            rf"^{name} = (\{{.*\}}|\S+)", lambda _, pair=(name, value): "{} = {}".format(*pair), text, flags=re.M
+        )
     if not args.one_file:
-        return re.sub(r"^LIMITS = \{.*\}", lambda _: f"LIMITS = {limits_of(args)}", text, flags=re.MULTILINE)
-    head, body = text[: text.index("import re\n")], text.replace("sandbox import", "waiting import")
-    constants = {"LIMITS": limits_of(args), "WHOLE_WITHOUT_FENCE": str(args.no_fence == "whole")}
-    return assembled(head, [sandbox_source(), body], [args.name, "serve", "ROLES"], constants) + START_SERVER
+        return text
+    text = text.replace(BESIDE, INSIDE).replace("from sandbox", "from waiting")
+    return (
+        assembled(text[: text.index("import ")], [sandbox_source(), text], [args.name, "serve", "ROLES"]) + START_SERVER
+    )
 
 
 def tried_on_programs(args) -> dict:
@@ -3632,7 +3412,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
         if tasks:
             only_for[name] = tasks, default
 
-    flag("task", "what to pay for", choices=[*TASKS])
+    flag("task", "what to pay for", choices=[*TASKS, "custom"], metavar="{" + ",".join(TASKS) + "}")
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
     both = "trl, verl or both (default: both; with --from the other contract)"
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
@@ -3654,9 +3434,9 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("pay", pay, judged, "all", choices=["all", "fraction"])
     per = "what limits are for; call: each in a process of its own (default: test; call with --pay fraction)"
     flag("per", f"code, passes_tests: {per}", judged, choices=["call", "test", "completion"])
-    flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, metavar="S")
-    flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, metavar="MB")
-    no_fence = "--one_file: a completion without a code fence is a program, or has none"
+    flag("timeout_s", "code, passes_tests: seconds", judged, 3.0, type=float, metavar="S")
+    flag("memory_mb", "code, passes_tests: MiB that a program may add", judged, 512, type=int, metavar="MB")
+    no_fence = "passes_tests: a completion without a code fence is a program, or has none"
     flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
     stop = "code, passes_tests: stop testing a program when one test fails"
     flag("stop_at_first_failure", stop, judged, action="store_true")
@@ -3664,8 +3444,6 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     exact = "json_schema: properties that must have the row's value, from columns of these names"
     flag("exact", exact, ("json_schema",), nargs="+", metavar="KEY")
     flag("tags", "format: the tags, in order", ("format",), ["think", "answer"], nargs="+", metavar="TAG")
-    rule, rules = "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", ["equals:answer", "words:1-400*0.1"]
-    flag("rule", rule, ("custom",), rules, action="append", metavar="RULE")
     form = "--from a TRL reward: the form of its completions"
     flag("completions", form, port, "messages", choices=["messages", "text"])
     args = parse_flags(parser, argv)
@@ -3678,37 +3456,27 @@ def taken_names(args) -> set[str]:
     if args.source:
         return {"score", "compute_score"}
     if args.one_file:
-        return names_in([sandbox_source(), ONE_FILE])
+        return names_in([sandbox_source(), *TASKS["passes_tests"].texts])
     alone = args.task in ("final_number", "passes_tests")
     return names_in([*TASKS[args.task].texts, *(() if alone else (CONTRACT, ADAPTERS))])
 
 
-def limit(name: str, text, kind, expected: str) -> float:
-    """The number of a limit, which has no unit; UserError for anything else."""
-    try:
-        value = kind(text)
-    except ValueError:
-        value = 0
-    need(0 < value < math.inf, f"got --{name} {text}; expected {expected}")
-    return value
-
-
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
+    need(args.task != "custom", "got --task custom, which was removed; try --task qa, and edit its `score`")
     need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; try --task math")
     need(args.output, "got no --output; expected --output FILE.py")
     need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
     need(args.task or not args.prompt_column, "got --prompt_column with --from, which reads no prompt column")
     args.source = full_spec(args.source) if args.source else None
     kind = args.task or "--from"
-    need(args.one_file or not args.no_fence, "got --no_fence without --one_file; expected them together")
     for name, (kinds, default) in args.only_for.items():
         given = getattr(args, name)
         fits = kind in kinds or given is None or given is False
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
-    args.timeout_s = limit("timeout_s", args.timeout_s, float, "a number of seconds above 0; try --timeout_s 0.5")
-    args.memory_mb = limit("memory_mb", args.memory_mb, int, "a whole number of MiB above 0; try --memory_mb 1024")
+    for name in ("timeout_s", "memory_mb"):
+        need(0 < getattr(args, name) < math.inf, f"got --{name} {getattr(args, name)}; expected a number above 0")
     args.per = args.per or ("call" if args.pay == "fraction" else "test")
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"

@@ -31,34 +31,34 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       101-112  python source      Parses Python source in a process with threads
 #       115-163  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       166-174  bundle             Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       177-354  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       357-377  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       380-398  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       401-638  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       641-778  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       781-973  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      976-1111  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1114-1280  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1283-1628  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1631-1717  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1720-1749  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1752-1774  prompts            Load training and held-out prompts as token ids
-#     1777-1795  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1798-1830  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1833-1901  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1904-1923  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1926-1934  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1937-2068  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     2071-2369  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2372-2663  tests of programs  Read tests of programs in all published forms, for the sandbox; nothing is run
-#     2666-2781  answers            Read reference answers: bare ones, those that a worked solution marks, and lists …
-#     2784-3034  choices            Questions with choices: find the choices of a row, and which one is right
-#     3037-3424  forms              Convert rows of each form to the schema
-#     3427-3544  form names         Tell a row's form by the names of its fields, and convert it
-#     3547-3750  writing            Write rows for each target, and choose held-out rows
-#     3753-4053  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     4056-4136  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4139-4382  command            The command line, and what --inspect shows
+#       177-368  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       371-391  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       394-412  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       415-635  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       638-769  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       772-964  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      967-1103  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1106-1272  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1275-1602  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1605-1691  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1694-1733  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1736-1758  prompts            Load training and held-out prompts as token ids
+#     1761-1779  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1782-1814  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1817-1885  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1888-1907  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1910-1918  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1921-2050  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2053-2332  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2335-2602  tests of programs  Read tests of programs in all published forms, for the sandbox; nothing is run
+#     2605-2720  answers            Read reference answers: bare ones, those that a worked solution marks, and lists …
+#     2723-2965  choices            Questions with choices: find the choices of a row, and which one is right
+#     2968-3302  forms              Convert rows of each form to the schema
+#     3305-3420  form names         Tell a row's form by the names of its fields, and convert it
+#     3423-3608  writing            Write rows for each target, and choose held-out rows
+#     3611-3897  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3900-3936  batches            Batches of prompts for torch's DataLoader, padded on the left
+#     3939-4157  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -251,12 +251,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -412,20 +426,14 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
-)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
-NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -494,10 +502,8 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -534,8 +540,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
-    elif REPLY.match(head):
-        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -546,11 +550,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -560,7 +560,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -568,9 +568,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -617,9 +614,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -690,9 +687,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -746,15 +742,10 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def is_dialogue(text) -> bool:
-    """Whether a value is a dialogue in one text, `User: … Assistant: …`, that does not end in an open `<think>`."""
-    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
-
-
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
-    answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
-    marks = list(SPEAKER.finditer(text)) if answers else []
+    lower = text.lower() if isinstance(text, str) else ""
+    marks = list(SPEAKER.finditer(text)) if any(word in lower for word in ANSWERERS) else []
     if len(marks) < 2 or BEGUN.search(text[-200:]):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
@@ -1040,11 +1031,12 @@ _RECONSIDERED = re.compile(  # in an explanation: another answer may be right
     r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
     r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
+_SO = r"\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+_SO_LETTER = r"[*_(]{0,5}[A-J][*_)]{0,5}"
+_SO_ENDS = rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z)"
 WEAK_MARK = re.compile(  # marks where there are no others
     r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
-    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
-    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
-    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
+    rf"|{_SO}(?={_SO_LETTER}(?:{_SO_ENDS}|(?:[.!;][*_]{{0,5}}\s+|\n\s*){_SO}{_SO_LETTER}{_SO_ENDS}))"  # So A. So B.
 )
 _BEFORE = re.compile(
     r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
@@ -1293,7 +1285,7 @@ READ_FIRST = (
 DOUBTFUL = (
     "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
     "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
-    "output_description search_results statement statements claim conclusion theory tools functions "
+    "output_description search_results statement statements claim conclusion theory tools functions few_shot "
     "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
     "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
 ).split()
@@ -1305,17 +1297,15 @@ BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, s
 MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
-LABELS = re.compile(
-    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
-)
-NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+# before a placeholder: a word or an option, as in "the <image>" and "A) <image>"
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|(?:\A|\n)\s*(?:\(?\w[.):]|[*-])|\b[A-J]\))\s*\Z")
 HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
 NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
@@ -1342,8 +1332,6 @@ MISSING = (
     r"|proof|not ?found|No answer provided)\s*"
 )
 MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
-TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
-REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -1369,6 +1357,8 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
+    r'(?s)\A\s*\[\s*".*"\s*\]\s*\Z': "are lists as JSON text; try data_loader.py --map prompt=COLUMN.0",
+    r"!\[[^\]]*\]\([^)\s]+\)": "have a Markdown image, which a text model cannot see",
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
@@ -1472,12 +1462,9 @@ def placeholder_in(text: str) -> str | None:
 
     `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
     """
-    is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
-        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
-        ends = not text[place.end() :].strip()
-        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
-        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+        may_be_tag = place.start() and place[0] in HTML_TAGS
+        if not may_be_tag or not (HTML.search(text) or NO_PLACE.search(text[: place.start()])):
             return place[0].strip()
     return None
 
@@ -1489,27 +1476,13 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    if head_of(name) != "schema":
-        return False
     with contextlib.suppress(ValueError):
         value = json.loads(value) if isinstance(value, str) else value
-    properties = value.get("properties") if isinstance(value, dict) else None
-    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
-        return True
-    marks = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return isinstance(value, dict) and (bool(marks & value.keys()) or str(value.get("type")) in JSON_TYPES)
-
-
-def are_earlier_turns(value, prompt) -> bool:
-    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
-    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
-    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
-    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+    if head_of(name) != "schema" or not isinstance(value, dict):
         return False
-    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
-    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
-    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+    properties = value.get("properties")
+    typed = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
+    return typed or str(value.get("type")) in JSON_TYPES or bool(SCHEMA_KEYS & value.keys())
 
 
 def whole_text(prompt) -> str:
@@ -1520,9 +1493,7 @@ def whole_text(prompt) -> str:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
-    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
@@ -1584,42 +1555,45 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
-    plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
-    several = [items[:3] for items, different in kinds if len(different) > 1]
+    several, number = [], re.compile(rf"[-+]?\d[\d.,]*|{SINGLE}")
+    for value in (value for value in values if isinstance(value, list)):
+        items = [str(item).replace(",", "") for item in accepted(value)]
+        if len({item.lower() for item in items}) > 1 and all(map(number.fullmatch, items)):
+            several.append(items[:3])
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
     odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
 
+def odd_prompt(row: dict, prompt) -> list[str]:
+    """What is odd about a row's prompt, a text or messages, said of many prompts."""
+    message = {"role": "", "content": prompt} if isinstance(prompt, str) else prompt[-1]
+    last = str(message["content"])
+    is_dialogue = DIALOGUE.match(last) and not last.rstrip().endswith("<think>")
+    flaws = (
+        (placeholder_in(last), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        (message["role"] and holds_answer(f"{last} …"), "open an assistant's turn themselves, as a chat template does"),
+        (message["role"] == "assistant", "end with an answer, which the model continues; try data_loader.py"),
+        (holds_answer(last) or is_dialogue, "are dialogues with answers as one text; try a list `messages`"),
+        (unnamed_function(row, whole_text(prompt)), UNNAMED),
+        *((re.search(pattern, last), line) for pattern, line in ODD_PROMPTS.items()),
+    )
+    return [line for flaw, line in flaws if flaw]
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
-    counts, total = Counter(), len(asked)
-    prompts = [prompt for _, prompt in asked]
+    counts, flaws, total = Counter(), Counter(), len(asked)
     for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
-        for line in odd_answers(name, [row[name] for row, _ in asked if name in row], prompts):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row], [prompt for _, prompt in asked]):
             say(f"warning: {source}: {line}")
     for row, prompt in asked:
+        flaws.update(odd_prompt(row, prompt))
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
-    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
-    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
-    flaws = (
-        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
-        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
-        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
-        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
-        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
-    )
-    for flags, message in flaws:
-        if count := sum(map(bool, flags)):
-            say(f"warning: {source}: {count} of {total} prompts {message}")
+    for message, count in flaws.items():
+        say(f"warning: {source}: {count} of {total} prompts {message}")
     if counts:
         names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
         got = f"got columns that look like a part of the question but are in no prompt: {names}"
@@ -1747,6 +1721,16 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     """A note on how many held-out questions swap the numbers of a training question; "" if none do."""
     count = sum(mirrored(asked) in trained for asked in held_out)
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+
+
+def drawn_tasks(tasks: list, count: int, seed: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash of task and seed in any order."""
+    sizes, drawn, rows = Counter(tasks), set(), 0
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(f"{seed}{task!r}".encode()).digest()):
+        if rows + sizes[task] <= count:
+            drawn.add(task)
+            rows += sizes[task]
+    return drawn
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
@@ -1967,8 +1951,6 @@ class Names:
     ).split()
     # columns of a row that is a single message, as in OpenAssistant
     MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
-    ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
-    COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
 
 
 class BadRow(RowFlaw):
@@ -2079,8 +2061,7 @@ ROLES = {
 SIDES = {"human": "user", "user": "user", "input": "user", "assistant": "assistant", "output": "assistant"}
 TEXT_PARTS = ("text", "input_text", "output_text")
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
-PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
-PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
+PLACES = re.compile(rf"(?i)data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}")  # a URL, a file, base64
 # {role: roles that it may follow; None: the beginning}
 MAY_FOLLOW = {
     "system": (None,),
@@ -2090,13 +2071,11 @@ MAY_FOLLOW = {
     "tool": ("assistant", "tool"),
 }
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
-WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 STATES = re.compile(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]")  # a sentence or an equation
 # a URL, or the name of a file in at most four words
 LOCATION = re.compile(r"(?i)https?://\S+|([\w./\\-]+ ){0,3}[\w./\\-]+\.(pdf|docx?|txt|html?|md|csv|json|xlsx?)")
 MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
-DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
 
 
@@ -2243,30 +2222,18 @@ def ends_with(asked: str, reply: str) -> bool:
     return reply.strip() != "" and before != asked.rstrip() and ANSWER_MARK.search(before) is not None
 
 
-def check_media(row: dict, prompt: list[dict]) -> bool:
-    """Raise BadRow for media in a column or a placeholder in the prompt; returns whether it has a Markdown image."""
-    text = "\n".join(message["content"] for message in prompt)
-    if name := media_column(row, text):
-        advice = f"leaving out the row, or --drop {name} if the text does not need it"
-        raise BadRow(name, shown(row[name]), TEXT_ONLY, advice)
-    if place := next(filter(None, (placeholder_in(message["content"]) for message in prompt)), None):
-        raise BadRow("prompt", f"an image placeholder, {shown(place)}", TEXT_ONLY, "--on_bad skip")
-    return PICTURE.search(text) is not None
-
-
 def media_column(row: dict, text: str = "") -> str | None:
     """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of these; or None.
 
     If the text has a placeholder such as `<image>`, any value in a column of such a name counts.
     """
+    placed = MARKS.search(text) is not None
     for name, value in row.items():
         stem = (words_in(name) or [""])[0].removesuffix("s")  # not a column about another thing's picture
         named = (stem in MEDIA | {"decoded"} and is_media(name)) or name in ("multi_modal_data", "pixel_values")
         items = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
-        if named and value and items:
-            placed = MARKS.search(text) is not None
-            if placed or any(isinstance(item, dict | list) or PLACES.match(str(item)) for item in items):
-                return name
+        if named and value and any(placed or isinstance(x, dict | list) or PLACES.match(str(x)) for x in items):
+            return name
     return None
 
 
@@ -2278,42 +2245,40 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
-    longer = [name for name in longer if not MAY_SOLVE & {*words_in(name)}]
-    if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
-        passages = longer
+    if not passages and len(longer) == 1 and not MAY_SOLVE & {*words_in(longer[0])}:
+        passages = longer  # such as flores_passage; several might include distractors
     for name in passages:
-        text = passage(row[name], name, "json" in question.lower())
-        if text is None and name in mapped:
+        text, cell = passage(row[name]), opened(row[name])
+        if isinstance(row[name], str) and isinstance(cell, list) and "json" not in question.lower():  # 2Wiki's
+            documents = passage(cell) if any(isinstance(part, dict) or is_titled(part) for part in cell) else None
+            text = documents if documents and all(part.strip() in documents for part in texts_in(cell)) else text
+        if name not in mapped and (not text or MISSING_TEXT.fullmatch(text) or LOCATION.fullmatch(text.strip())):
+            continue
+        if text is None:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
-        if name in SHORT_NOTES and name not in mapped:
-            words = {word.lower() for word in WORD.findall(text or "")}
-            words -= {"the", "a", "an", name, name.removesuffix("s")}
-            if len(words) < 3 and not STATES.search(text or ""):  # a puzzle's name or a drawn grid
-                continue
-        if text and name not in mapped and (MISSING_TEXT.fullmatch(text) or LOCATION.fullmatch(text.strip())):
-            continue
-        if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
+        words = {*re.findall(r"[^\W\d_]+", text.lower())} - {"the", "a", "an", name, name.removesuffix("s")}
+        if name in SHORT_NOTES and name not in mapped and len(words) < 3 and not STATES.search(text):
+            continue  # a puzzle's name or a drawn grid
+        if text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text
     return texts
 
 
-def passage(value, name: str, keep_json: bool = False) -> str | None:
+def passage(value) -> str | None:
     """The text of a passage, a list of passages, titled documents or a table; None for other values."""
-    if isinstance(value, str) and isinstance(parts := opened(value), list) and not keep_json:  # 2WikiMultihopQA's
-        whole = all(is_titled(part) or (isinstance(part, dict) and part.keys() <= DOCUMENT_KEYS) for part in parts)
-        text = passage(parts, name) if whole else None
-        return text if text and all(part.strip() in text for part in texts_in(parts)) else value
-    if not isinstance(value, list):
-        return value if isinstance(value, str) else document(value)
-    if value and all(map(is_titled, value)):
-        return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
-    if value and all(isinstance(item, list) for item in value):
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return document(value)
+    if not isinstance(value, list) or not value:
+        return None
+    if all(map(is_titled, value)):  # HotpotQA's file
+        value = [{"title": title, "sentences": texts} for title, texts in value]
+    if isinstance(value[0], list):
         return table(value)
-    if name.startswith("table") and all(isinstance(item, dict) for item in value):
-        header = list(dict.fromkeys(key for item in value for key in item))
-        return table([header, *([item.get(key, "") for key in header] for item in value)])
-    return joined([item if isinstance(item, str) else document(item) for item in value]) if value else None
+    texts = [*map(passage, value)]
+    return None if None in texts else "\n\n".join(text for text in texts if text.strip())
 
 
 def is_titled(pair) -> bool:
@@ -2321,32 +2286,30 @@ def is_titled(pair) -> bool:
     return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list)
 
 
-def document(value) -> str | None:
+def document(value: dict) -> str | None:
     """The text of an object with title and text, lists of these (HotpotQA), texts (PubMedQA), or header and rows."""
-    if not isinstance(value, dict) or "role" in value:  # a chat is no passage
-        return None
     header, rows = value.get("header", value.get("columns")), value.get("rows", value.get("data"))
-    title = value.get("title", "")
-    if isinstance(header, list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
+    if isinstance(header, list) and isinstance(rows, list):
         return table([header, *rows])
-    text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)
+    key = next((key for key in TEXT_KEYS if not is_empty(value.get(key))), "")
+    title, text = value.get("title", ""), value.get(key)
+    if "role" in value or not key:  # a chat is no passage
+        return None
     if isinstance(title, list) and isinstance(text, list) and len(title) == len(text):
-        return joined([document({"title": head, "sentences": body}) for head, body in zip(title, text, strict=True)])
+        return passage([{"title": head, "sentences": body} for head, body in zip(title, text, strict=True)])
     if isinstance(text, list) and all(isinstance(part, str) for part in text):
-        text = (" " if "sentences" in value else "\n\n").join(part.strip() for part in text if part.strip())
+        text = (" " if key == "sentences" else "\n\n").join(part.strip() for part in text if part.strip())
     if not isinstance(text, str) or not isinstance(title, str):
         return None
     return f"{title}\n{text}" if title.strip() else text
 
 
-def joined(texts: list[str | None]) -> str | None:
-    """Texts joined by blank lines; None if one is None."""
-    return None if None in texts else "\n\n".join(text for text in texts if text.strip())
-
-
-def table(rows: list[list]) -> str | None:
+def table(rows: list) -> str | None:
     """Rows of cells as lines with | between cells; None if a cell is not plain."""
-    if not all(cell is None or isinstance(cell, str | int | float) for row in rows for cell in row):
+    cells = [cell for row in rows if isinstance(row, list) for cell in row]
+    if not all(isinstance(row, list) for row in rows) or not all(
+        isinstance(c, str | int | float | None) for c in cells
+    ):
         return None
     return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
 
@@ -2373,6 +2336,7 @@ def split_prompt(chosen, rejected) -> tuple:
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
+CALL = re.compile(r"\s*([A-Za-z_]\w*)\(.*\)\s*")
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
 OTHER_LANGUAGES = re.compile(
     r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
@@ -2381,6 +2345,7 @@ OTHER_LANGUAGES = re.compile(
 LITERALS = "values in JSON or Python"
 ENTRY_ADVICE = "--map entry_point=COLUMN"
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def as_code(shape) -> None:
@@ -2444,47 +2409,48 @@ def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
 
 
 def read_tests(value, name: str, row: dict):
-    """Read tests of any published form; tests of a function become calls of it."""
+    """Put tests of any published form into one that scripts/sandbox.py takes; tests of a function become calls of it.
+
+    BadRow for an empty set, which every program would pass.
+    """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         value = decoded(value, name)
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
         value = value["test_cases"]
     function = function_of(row)
-    lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
-    if lists and function and not row.get("entry_point") and not value.get("fn_name"):
-        value = {**value, "fn_name": function}
-    if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
-        calls = [as_call(case, f"{name}[{number}]", function) for number, case in enumerate(value)]
-        if any(calls) and not all(calls):
-            raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
-        value = paired(calls, value) if any(calls) else value
-    tests = as_tests(value, name)
-    is_called = isinstance(tests, dict) and tests.get("fn_name")
-    if is_called and any(isinstance(given, str) for given in tests["inputs"]):
-        pairs = zip(tests["inputs"], tests["outputs"], strict=True)  # in PRIME's tests each line is an argument in JSON
-        cases = [{"input": given, "output": output, "testtype": "functional"} for given, output in pairs]
-        return read_tests(cases, name, {"entry_point": tests["fn_name"]})
-    return tests
-
-
-def as_tests(value, name: str):
-    """Put tests into a form that scripts/sandbox.py takes; BadRow for an empty set, which every program would pass."""
-    if isinstance(value, dict) and {"input", "output"} <= set(value):
-        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
-        several = {**others, "inputs": value["input"], "outputs": value["output"]}
-        value = several if isinstance(value["input"], list) else [value]
+    if isinstance(value, dict) and {"input", "output"} <= {*value} and not isinstance(value["input"], list):
+        value = [value]
     if isinstance(value, dict):
-        inputs, outputs = value.get("inputs"), value.get("outputs")
-        lists = isinstance(inputs, list) and isinstance(outputs, list)
-        if not lists or len(inputs) != len(outputs):
-            keys = f"the keys {', '.join(value) or 'none'}"
-            got = f"{len(inputs)} inputs and {len(outputs)} outputs" if lists else keys
-            raise BadRow(name, got, "inputs and outputs, lists of one length")
+        value = value_in_lists(value, name)
+        inputs = value["inputs"]
+        is_named = row.get("entry_point") or value.get("fn_name")
+        if function and not is_named and all(isinstance(given, list) for given in inputs):
+            value = {**value, "fn_name": function}
+        if value.get("fn_name") and any(isinstance(given, str) for given in inputs):  # PRIME's: a JSON argument a line
+            function, pairs = METHOD.sub(r"\1", value["fn_name"]), zip(inputs, value["outputs"], strict=True)
+            value = [{"input": given, "output": output, "testtype": "functional"} for given, output in pairs]
     elif not isinstance(value, str | list):
         raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
     if not (value.strip() if isinstance(value, str) else value["inputs"] if isinstance(value, dict) else value):
         raise BadRow(name, "no tests", "at least one, as every program passes an empty set")
+    if not isinstance(value, list) or not all(isinstance(case, dict) and "input" in case for case in value):
+        return value
+    calls = [as_call(case, f"{name}[{number}]", function) for number, case in enumerate(value)]
+    if all(calls):
+        return paired(calls, value)
+    return [call or case for call, case in zip(calls, value, strict=True)]  # check_case refuses a mixture
+
+
+def value_in_lists(value: dict, name: str) -> dict:
+    """Tests as an object with `inputs` and `outputs`, lists of one length."""
+    value = {{"input": "inputs", "output": "outputs"}.get(key, key): item for key, item in value.items()}
+    inputs, outputs = value.get("inputs"), value.get("outputs")
+    lists = isinstance(inputs, list) and isinstance(outputs, list)
+    if not lists or len(inputs) != len(outputs):
+        keys = f"the keys {', '.join(value) or 'none'}"
+        got = f"{len(inputs)} inputs and {len(outputs)} outputs" if lists else keys
+        raise BadRow(name, got, "inputs and outputs, lists of one length")
     return value
 
 
@@ -2527,35 +2493,6 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     return {"function": function, "args": arguments, "expected": output}
 
 
-def calls_on_stdin(tests, name: str, row: dict, asked: str) -> list[str]:
-    """A note if text on stdin may be meant for a function; BadRow if it calls a function that the row names.
-
-    A row names it by a column or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the bare word add
-    counts only if each of several tests is a call.
-    """
-    tests, function = tests if isinstance(tests, list) else [], function_of(row)
-    cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
-    given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
-    called = [called_in(text) for text in given]
-    for text in filter(None, given):  # examples in the prompt do not count
-        asked = asked.replace(text.strip(), "")
-    for text, word in zip(given, called, strict=True):
-        in_code = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
-        in_words = None not in called and len(given) > 1 and re.search(rf"(?i)\b{word}\b", asked)
-        if word and (word == function or in_words or re.search(in_code, asked)):
-            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
-            raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
-    note = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
-    return [note] if given and (function or any(called)) else []
-
-
-def called_in(text: str) -> str | None:
-    """The function that a text consists of a call to, or None."""
-    tree = parsed(text.strip()) if re.match(r"\s*[A-Za-z_]\w*\(", text) else None
-    value = getattr(tree.body[0], "value", None) if tree and len(tree.body) == 1 else None
-    return getattr(value.func, "id", None) if isinstance(value, ast.Call) else None
-
-
 def paired(calls: list[dict], cases: list[dict]):
     """Calls of one function with argument lists in APPS's form, where a result may be in a list of one; other calls."""
     is_one = {call["function"] for call in calls} == {calls[0]["function"]}
@@ -2563,6 +2500,23 @@ def paired(calls: list[dict], cases: list[dict]):
         return calls
     inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
     return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
+
+
+def calls_on_stdin(tests, name: str, row: dict, asked: str) -> list[str]:
+    """A note if text on stdin may be meant for a function; BadRow if it calls one that the row or prompt names."""
+    function, tests = function_of(row), tests if isinstance(tests, list) else []
+    cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
+    given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
+    called = [call and call[1] for call in map(CALL.fullmatch, given)]
+    for text in filter(None, given):  # examples in the prompt do not count
+        asked = asked.replace(text.strip(), "")
+    for text, word in zip(given, called, strict=True):
+        named = rf"`{word}\b|\b{word}\(|(?i:\b{word}\b)" if all(called) and given[1:] else rf"`{word}\b|\b{word}\("
+        if word and (word == function or re.search(named, asked)):
+            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
+            raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
+    note = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
+    return [note] if given and (function or any(called)) else []
 
 
 def check_runnable(row: dict, name: str) -> None:
@@ -2579,12 +2533,8 @@ def check_runnable(row: dict, name: str) -> None:
             return
         tests, name = [{"function": function, "args": given, "expected": None} for given in inputs], f"{name}.inputs"
     tests = [tests] if isinstance(tests, str) else tests
-    sources = [test for test in tests if isinstance(test, str)]
-    if len(sources) == len(tests):
-        return check_asserts(sources, name, entry_point, row)
-    if sources:
-        other = next(test for test in tests if not isinstance(test, str))
-        raise BadRow(name, f"{shown(other)} beside Python source {shown(sources[0])}", "tests in one form")
+    if all(isinstance(test, str) for test in tests):
+        return check_asserts(tests, name, entry_point, row)
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
         check_case(test, f"{name}[{number}]", entry_point, on_stdin)
@@ -2616,42 +2566,32 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
 
 
 def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
-    """Raise BadRow unless Python tests run an assertion, and the function under test has a name."""
+    """Raise BadRow unless Python tests have an assertion, and the function under test has a name."""
     trees = [parsed(source) for source in sources]
     if None in trees or not all(source.strip() for source in sources):
         raise BadRow(name, f"{shown(sources)}, part of which is empty or does not parse", "Python source")
-    parts = [part for tree in trees for part in tree.body]
-    parts = [part for part in parts if not isinstance(part, ast.If) or "__name__" not in ast.unparse(part.test)]
-    words = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
-    called = {node.id for node in words} | ({"check"} if entry_point else set())  # the sandbox calls check and test…
-    functions = [part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
-    idle = [part for part in functions if part.name not in called and not part.name.startswith("test")]
-    live = [node for part in parts if part not in idle for node in ast.walk(part)]
-    unnamed = "tests in check(candidate)" if any(function.name == "check" for function in idle) else ""
-    if not unnamed and not any(map(is_counted, live)):
-        where = f"; {idle[0].name}() is never called" if idle else ""
-        raise BadRow(name, f"tests that assert nothing{where}", "an assert that is run, or a unittest.TestCase")
-    given = {word for node in live for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    if not any(map(is_counted, nodes)):
+        raise BadRow(name, "tests that assert nothing", "an assert that is run, or a unittest.TestCase")
+    words = [node for node in nodes if isinstance(node, ast.Name)]
+    loaded = {node.id for node in words if isinstance(node.ctx, ast.Load)}
+    given = {word for node in nodes for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
     given |= {node.id for node in words if not isinstance(node.ctx, ast.Load)}
-    prompt_text = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
-    used = any(node.id == "candidate" and node in live for node in words)
-    if used and not unnamed and "candidate" not in given and "candidate" not in prompt_text:
+    functions = {node.name for node in nodes if isinstance(node, FUNCTIONS)}
+    unnamed = "tests in check(candidate)" if "check" in functions - loaded else ""
+    if "candidate" in loaded - given and "candidate" not in f"{row['prompt'][-1]['content']} {row.get('setup', '')}":
         unnamed = "tests of `candidate`"
     if entry_point is None and unnamed:
         raise BadRow("entry_point", f"{unnamed} without one", "the function under test", ENTRY_ADVICE)
 
 
 def is_counted(node: ast.AST) -> bool:
-    """Whether scripts/sandbox.py counts a statement as a test: asserts, calls of assert…, raises, test cases."""
-    if isinstance(node, ast.With):
-        called = [getattr(item.context_expr, "func", None) for item in node.items]
-        return any(getattr(f, "attr", getattr(f, "id", "")) in ("raises", "assertRaises") for f in called)
+    """Whether a node is a test: an assert, a call of assert… or raises, a test case."""
     if isinstance(node, ast.ClassDef):
         return bool(node.bases)
-    function = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
+    function = getattr(node, "func", None)
     name = getattr(function, "attr", getattr(function, "id", ""))
-    is_method = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
-    return isinstance(node, ast.Assert) or (name.startswith("assert") and not is_method)
+    return isinstance(node, ast.Assert) or name == "raises" or name.startswith("assert")
 
 
 def is_preamble(text, entry_point) -> bool:
@@ -2659,8 +2599,7 @@ def is_preamble(text, entry_point) -> bool:
     if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
         return False
     tree = parsed(text)
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
+    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
 
 
 # ----------------------------------------------------------------------- answers (src/programs/data_loader/answers.py)
@@ -2743,7 +2682,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
             fields = {"entry_point": called, "setup": whole.get("import_prefix")}
-            return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
+            return {"tests": read_tests(whole["test_code"], name, {}), **{k: v for k, v in fields.items() if v}}
         if source := next((whole[key] for key in ("functional", "assert_case") if whole.get(key)), None):
             return {"tests": read_tests(source, name, row)}  # Code-R1's and verl's prime_code
         is_paired = {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole)
@@ -2814,17 +2753,6 @@ class Choices:
     def are_lettered(self) -> bool:
         """Whether the choices have no labels but A, B, C, … in order."""
         return [label.upper() for label in self.labels] in ([], list(LETTERS[: len(self.labels)]))
-
-
-@dataclass
-class Pick:
-    """A cell that may say which choice is right, with each way to read it."""
-
-    name: str  # of the column
-    value: object
-    named: int | None  # index of the choice that it names by label, text or letter
-    number: int | None  # the number that it holds, if numbers can name these choices
-    same: list[int]  # indices of the choices with its text
 
 
 def choices_of(row: dict) -> Choices | None:
@@ -2905,77 +2833,79 @@ def from_value(name: str, value) -> Choices | None:
 
 
 def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, str, list[str]]:
-    """(Letter of the right choice, the column that names it, notes on what other columns and numbers mean).
+    """(Letter of the right choice, the column that names it, notes on other columns and numbers); BadRow if unclear.
 
     `first`: number of the first choice in this file, if known; `as_texts`: columns whose numbers are choices' texts.
     """
-    picks = picks_of(row, choices)
-    name, place, is_open = right_choice(row, choices, picks, first, as_texts)
-    is_text = any(pick.name == name and pick.same == [place] for pick in picks)
-    number = None if is_text else as_number(row.get(name), choices)
-    others = [pick.name for pick in picks if pick.named not in (None, place)]
-    if number is not None:
-        counting = [pick for pick in picks if pick.same != [place] and pick.name not in as_texts]
-        others += [pick.name for pick in counting if pick.number not in (None, number, place)]
-    notes = [f"rows name another choice in {other}; {name} is taken" for other in others]
-    if is_open and len(choices.columns) == 1:
+    if choices.right is not None:
+        return LETTERS[choices.right], choices.columns[0], []
+    cells, start = cells_of(row, choices), choices.first if first is None else first
+    places = {name: possible_places(name, value, choices, start, as_texts) for name, value in cells.items()}
+    named = [name for name, value in cells.items() if named_place(value, choices) is not None]
+    name = next((name for name in [*named, *cells] if places[name] != []), None)
+    if name is None or places[name] is None:
+        refuse_pick(row, choices, name or next(iter(cells), None), first, as_texts)
+    value, options, others = cells[name], places[name], [places[other] or [] for other in cells if other != name]
+    agreed = [place for place in options if any(place in other for other in others)]
+    if len(options) > 1 and not agreed and first is None and isinstance(value, str):
+        raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
+    place = (agreed or options)[0]
+    notes = [
+        f"rows name another choice in {other}; {name} is taken"
+        for other in cells
+        if place not in (places[other] or [place])
+    ]
+    number = as_number(value, choices)
+    is_open = number is not None and name not in named and first is None and 0 < number < len(choices.texts)
+    if is_open and not agreed and len(choices.columns) == 1 and place == number - (start or 0):
         notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
     return LETTERS[place], name, notes
 
 
-def right_choice(
-    row: dict, choices: Choices, picks: list[Pick], first: int | None, as_texts: frozenset[str]
-) -> tuple[str, int, bool]:
-    """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear."""
-    if choices.right is not None:
-        return choices.columns[0], choices.right, False
-    if named := next((pick for pick in picks if pick.named is not None), None):
-        return named.name, named.named, False
-    count, start = len(choices.texts), choices.first if first is None else first
+def possible_places(name: str, value, choices: Choices, start: int | None, as_texts) -> list[int] | None:
+    """Indices of the choices that a cell may name, the likeliest first; None if its number may count from 0 or 1."""
+    if (place := named_place(value, choices)) is not None:
+        return [place]
+    number, same = as_number(value, choices), places_of(value, choices.texts)
+    same = same if len(same) == 1 else []
+    if number is None or name in as_texts:
+        return same
+    if start is None and name not in COUNT_FROM_0:
+        return None
+    place = number - (start or 0)
+    return list(dict.fromkeys([*([place] if place in range(len(choices.texts)) else []), *same]))
+
+
+def refuse_pick(row: dict, choices: Choices, name: str | None, first: int | None, as_texts) -> None:
+    """Raise BadRow for a row that does not say which choice is right; `name`: the column that should."""
+    count = len(choices.texts)
     names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
     names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
-    for pick in picks:
-        name, same, number = pick.name, pick.same, pick.number
-        if number is not None and name not in as_texts:
-            if start is None and name not in COUNT_FROM_0:
-                got = f"{number}; no row shows whether numbers count from 0 or from 1"
-                raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
-            place = number - (start or 0)
-            # the number is a choice's text, and another column says so too
-            if len(same) == 1 and any(
-                other.number == same[0] + number - place for other in picks if other.name != name
-            ):
-                return name, same[0], False
-            if place in range(count):
-                if same and same != [place] and first is None and isinstance(pick.value, str):
-                    got = f"{shown(pick.value)}, the text of one choice and the number of another"
-                    raise BadRow(name, got, "a letter")
-                agree = any(other.same == [place] for other in picks)
-                return name, place, first is None and 0 < number < count and not agree
-        if len(same) == 1:
-            return name, same[0], False
-    counts = not choices.labels and not as_texts.issuperset(pick.name for pick in picks)
+    drop = f"--drop {shlex.join(choices.columns)}"
+    if name is None:
+        filled = ", ".join(name for name in row if not is_empty(row[name]))
+        advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
+        raise BadRow("answer", f"the columns {filled[:200]}", f"the right choice: {names}", advice)
+    if (
+        choices.first is None
+        and first is None
+        and as_number(row[name], choices) is not None
+        and name not in COUNT_FROM_0
+    ):
+        got = f"{row[name]}; no row shows whether numbers count from 0 or from 1"
+        raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
+    counts = not choices.labels and name not in as_texts
     numbers = f"a number from {first or 0} to {count - 1 + (first or 0)}, " if counts else ""
-    expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
-    if picks:
-        raise BadRow(picks[0].name, shown(picks[0].value), expected, f"--on_bad skip if several are right, or {drop}")
-    filled = ", ".join(name for name in row if not is_empty(row[name]))
-    advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
-    raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
+    advice = f"--on_bad skip if several are right, or {drop}"
+    raise BadRow(name, shown(row[name]), f"the right choice: {numbers}{names}", advice)
 
 
-def picks_of(row: dict, choices: Choices) -> list[Pick]:
-    """The cells of columns that may say which choice is right; a list of one is unpacked."""
-    others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
-    picks = []
-    for name in (*others, *PICK_KEYS):
-        value = row.get(name)
-        if name in choices.columns or is_empty(value):
-            continue
-        value = value[0] if isinstance(value, list) and len(value) == 1 else value
-        named, number = named_place(value, choices), as_number(value, choices)
-        picks.append(Pick(name, value, named, number, places_of(value, choices.texts)))
-    return picks
+def cells_of(row: dict, choices: Choices) -> dict:
+    """{column: value} of columns that may say which choice is right; a list of one is unpacked."""
+    others = [name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS]
+    names = [name for name in dict.fromkeys([*others, *PICK_KEYS]) if name not in choices.columns]
+    cells = {name: row[name] for name in names if not is_empty(row.get(name))}
+    return {name: cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for name, cell in cells.items()}
 
 
 def places_of(value, texts: list[str]) -> list[int]:
@@ -3012,14 +2942,15 @@ def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
     """(Column, number of the first choice, 0 or 1; None if its numbers are choices' texts) for columns that show it."""
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
-        picks = picks_of(row, choices) if choices and choices.right is None else []
-        if any(pick.named is not None for pick in picks):
+        cells = cells_of(row, choices) if choices and choices.right is None else {}
+        if any(named_place(value, choices) is not None for value in cells.values()):
             return
-        for pick in picks:
-            if pick.same and (pick.number or 0) > len(choices.texts):
-                yield pick.name, None
-            elif not pick.same and pick.number in (0, len(choices.texts)):
-                yield pick.name, min(pick.number, 1)
+        for name, value in cells.items():
+            number, same = as_number(value, choices), places_of(value, choices.texts)
+            if same and (number or 0) > len(choices.texts):
+                yield name, None
+            elif not same and number in (0, len(choices.texts)):
+                yield name, min(number, 1)
 
 
 def with_choices(question: str, texts: list[str]) -> str:
@@ -3048,6 +2979,7 @@ class FileFacts:
     sources: frozenset[str] = frozenset()  # columns that it fills them from
     first_number: int | None = None  # number of the first choice: 0, 1, or None if no row shows it
     number_texts: frozenset[str] = frozenset()  # columns whose numbers are choices' texts
+    worked: bool = False  # most answers mark the final one, so one without a mark is cut off
 
 
 class Shape:
@@ -3074,12 +3006,7 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", expected)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            others = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
-            objects = {key: cell for key, cell in others.items() if isinstance(cell, dict)}
-            fields = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
-            paths = [f"{key}.{inner[0]}" for key, inner in fields.items() if inner]
-            path = "COLUMN, or =COLUMN.FIELD for a field of an object" if objects else "COLUMN"
-            advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
+            advice = f"--map {names[0]}=COLUMN, or =COLUMN.FIELD for a field of an object"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{expected}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -3103,9 +3030,6 @@ class Shape:
         if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
             raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
         self.set_prompt(value, name)
-        if is_dialogue(value):
-            dialogue = "prompts are dialogues in one text (User: … Assistant: …), read as one user turn"
-            self.notes.append(f"{dialogue}; try a column `messages` that lists the turns")
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
         if self.choices:
             message = self.out["prompt"][-1]
@@ -3139,6 +3063,9 @@ class Shape:
         text = as_answer(self.row[name], name)
         self.used.add(name)
         marked, thought = gold_of(text), "think>" in text
+        if marked is None and self.facts.worked:
+            got = f"{shown(text[-60:])} without a final answer"
+            raise BadRow(name, got, "#### or \\boxed{…}, as the other rows")
         answer = marked if marked is not None else visible(text).strip() if thought else text
         if not answer.strip():
             raise BadRow(name, f"{shown(text[-60:])}, which ends without an answer", "text after #### or in \\boxed{}")
@@ -3164,10 +3091,8 @@ class Shape:
         as_text = isinstance(value, str) and "ground_truth" in fields  # of an object that holds no known answer
         stays = as_text and (name == "verification_info" or {*cell} in ({"target", "numbers"}, {"target", "nums"}))
         if (as_text or fields.get("answer") == value) and not stays and not isinstance(value, list):
-            objects = [part for part in (cell if isinstance(cell, list) else [cell]) if isinstance(part, dict)]
-            known = {"func_name", "instruction_id", "instruction_id_list"}  # of IFEval's verifiers
-            is_odd = (objects or cell == []) and not any(known & {*part} for part in objects)
-            if isinstance(value, str) and is_odd and "answer" not in name:
+            parts = cell if isinstance(cell, list) else [cell]
+            if isinstance(value, str) and all(isinstance(part, dict) for part in parts) and "answer" not in name:
                 got = f"rows have JSON text in {name}, which is taken as the answer"
                 self.notes.append(f"{got}; if it is data for a verifier, --map COLUMN={name} keeps it as a column")
             self.answer(name)
@@ -3178,12 +3103,12 @@ class Shape:
     def finish(self) -> dict:
         """Complete and check `out`: known fields first, then all unused ones that are not null."""
         row, out = self.row, self.out
-        if check_media(row, out["prompt"]):
-            self.notes.append("prompts have a Markdown image, which a text model cannot see")
+        if name := media_column(row, "\n".join(message["content"] for message in out["prompt"])):
+            advice = f"leaving out the row, or --drop {name} if the text does not need it"
+            raise BadRow(name, shown(row[name]), TEXT_ONLY, advice)
+        if place := next(filter(None, (placeholder_in(message["content"]) for message in out["prompt"])), None):
+            raise BadRow("prompt", f"an image placeholder, {shown(place)}", TEXT_ONLY, "--on_bad skip")
         asked = out["prompt"][-1]["content"]
-        if holds_answer(f"{asked} …"):
-            self.notes.append("prompts open an assistant's turn themselves, and a chat template writes another")
-        self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
         reply = functools.partial(as_reply, prompt=out["prompt"])
@@ -3214,66 +3139,30 @@ class Shape:
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
         out |= {name: value for name, value in rest.items() if name not in out}
         if not self.is_ours:
-            for name in rest if "answer" in out and not self.choices else ():
-                given = {text.lower() for text in texts_in(out["answer"])}
-                if ALIASES.fullmatch(name) and {text.lower() for text in texts_in(opened(rest[name]))} - given:
+            for name in filter(ALIASES.fullmatch, rest if "answer" in out else ()):
+                if not {*texts_in(opened(rest[name]))} <= {*texts_in(out["answer"])}:
                     self.notes.append(f"rows may have more accepted answers in {name}; answer may be a list of all")
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
                 self.notes.append(LETTER_ALONE)
-            if line := unnamed_function(out, whole):
-                self.notes.append(f"prompts {line}")
+            self.notes += [f"prompts {line}" for line in odd_prompt(out, out["prompt"])]
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, row, asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.look_for_answers({name: opened(value) for name, value in rest.items()})
+                self.untaken = [name for name, value in rest.items() if isinstance(value, str | int | list | dict)]
         return out
-
-    def look_for_answers(self, cells: dict) -> None:
-        """List columns that may hold answers or tests; note columns such as inputs and outputs, which are a pair."""
-        lists = {name: len(cell) for name, cell in cells.items() if isinstance(cell, list)}
-        pairs = [(name, name.replace("input", "output")) for name in lists if "input" in name]
-        pairs = [(given, expected) for given, expected in pairs if lists.get(expected) == lists[given]]
-        line = 'rows have {} and {}; if they are tests, put them into tests: {{"inputs": […], "outputs": […]}}'
-        self.notes += [line.format(*pair) for pair in pairs]
-        cells = {name: cell for name, cell in cells.items() if name not in {*itertools.chain(*pairs)}}
-        self.untaken = [name for name, cell in cells.items() if isinstance(cell, str | int | list)]
-        for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
-            known = [key for key in (*Names.ANSWER, *Names.TESTS) if not is_empty(cell.get(key))] or ["FIELD"]
-            self.untaken += [f"{name}.{key}" for key in known]
 
 
 def as_prompts(shape: Shape) -> None:
-    """A prompt, and what else `finish` finds."""
-    check_alone(shape)
-    shape.prompt()
-
-
-def check_alone(shape: Shape) -> None:
-    """Raise BadRow for a single message of a conversation, and for responses to compare."""
-    advice, pairs = "a file in that form, or --drop for these columns", {}
-    row = {name: value for name, value in shape.row.items() if name not in shape.used}
+    """A prompt, and what else `finish` finds; BadRow for a single message of a conversation."""
     for names in Names.MESSAGES_ALONE:
-        if row.keys() >= {*names}:
-            got = f"one message of a conversation ({', '.join(names)})"
+        if shape.row.keys() >= {*names}:
+            got, advice = f"one message of a conversation ({', '.join(names)})", "--drop for these columns"
             raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
-    filled = [name for name, value in row.items() if isinstance(value, str | list | dict) and not is_empty(value)]
-    for better, worse in Names.COMPARED:
-        if name := next((n for n in filled if n.replace(better, worse) in {*filled} - {n}), None):
-            other = name.replace(better, worse)
-            advice = "--map" + ("" if name == "chosen" else f" chosen={name}")
-            advice += "" if other == "rejected" else f" rejected={other}"
-            raise BadRow(name, f"a response to compare with {other}", "`chosen` and `rejected`", advice)
-    for name in filled:
-        if match := Names.ONE_RESPONSE.fullmatch(name):
-            pairs.setdefault(match[1].lower(), []).append(name)
-    several = isinstance(row.get("completions"), list) and len(row["completions"]) > 1 and row.get("answer") is None
-    if names := next((names for names in pairs.values() if len(names) > 1), ["completions"] if several else None):
-        got = f"several responses to compare ({', '.join(names)})"
-        raise BadRow(names[0], got, "the better one in `chosen`, the other in `rejected`", advice)
+    shape.prompt()
 
 
 def as_math(shape: Shape) -> None:
@@ -3312,15 +3201,6 @@ def pick_letter(shape: Shape) -> None:
     shape.notes += notes
 
 
-def as_worked(shape: Shape) -> None:
-    """As math, but BadRow for a solution without a marked final answer: the other rows mark it, so it is cut off."""
-    as_math(shape)
-    name = next(name for name in Names.ANSWER if shape.row.get(name) is not None)
-    text = as_answer(shape.row[name], name)
-    if not isinstance(text, str) or gold_of(text) is None:
-        raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
-
-
 def as_response(shape: Shape) -> None:
     if shape.name(Names.CHAT) and not shape.name(["prompt"]):
         as_conversation(shape)
@@ -3347,7 +3227,6 @@ def as_conversation(shape: Shape) -> None:
         if marks_answer(text) and shape.row.get("answer") is None:
             shape.notes.append("rows mark a final answer in solution; for rewards, --kind math takes it as answer")
         return
-    check_alone(shape)
     if gold := shape.name(Names.ANSWER if marks_answer(text) or names_value(text) else Names.GOLD):
         shape.gold(gold)  # in Tulu 3's data for verifiable rewards `ground_truth`, in ms-swift's `solution`
 
@@ -3357,7 +3236,7 @@ def as_preferences(shape: Shape) -> None:
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
-    names |= {name[-1] for name in names if Names.ONE_RESPONSE.fullmatch(name)}
+    names |= {name[-1:] for name in names}  # response_a, response_1
     if {str(chosen), str(rejected)} <= names and not choices_of(shape.row):
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
@@ -3416,7 +3295,6 @@ FORMS = {
     "prompt_response": as_response,
     "preferences": as_preferences,
     "math": as_math,
-    "worked": as_worked,
     "choices": as_choices,
     "code": as_code,
     "ours": as_ours,
@@ -3463,11 +3341,9 @@ def present(row: dict) -> tuple[str, ...]:
 
 def repeats_prompt(row: dict) -> bool:
     """Whether the prompt only repeats the first user turn of a conversation in another column."""
-    name = next((name for name in Names.CHAT if isinstance(row.get(name), list)), None)
-    turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
-    first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
-    prompt = row.get("prompt")
-    return isinstance(prompt, str) and prompt == first.get("content", first.get("value"))
+    turns = next((row[name] for name in Names.CHAT if isinstance(row.get(name), list)), [])
+    texts = [turn.get("content", turn.get("value")) for turn in turns[:2] if isinstance(turn, dict)]
+    return isinstance(row.get("prompt"), str) and row["prompt"] in texts
 
 
 @functools.lru_cache(4096)
@@ -3732,24 +3608,6 @@ def split_size(text: str, count: int) -> tuple[str, int]:
     return name, number
 
 
-def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
-    """Indices of rows to hold out, at random; the rows of a prompt stay together, so their number may miss `size`."""
-    groups: dict[str, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        groups.setdefault(prompt, []).append(row)
-    got = f"got --split of {len(prompts)} rows of one prompt"
-    need(len(groups) > 1, f"{got}; expected several prompts, as the rows of a prompt stay together")
-    generator, owned = random.Random(seed), [*groups.values()]
-    picked = generator.sample(range(len(owned)), min(size, len(owned)))
-    rest = [*{*range(len(owned))}.difference(picked)]
-    generator.shuffle(rest)  # used if the picked prompts have too many rows
-    chosen: set[int] = set()
-    for group in [*picked, *rest]:
-        if len(chosen) + len(owned[group]) <= size:
-            chosen.update(owned[group])
-    return chosen or {*min((owned[group] for group in picked), key=len)}
-
-
 # ----------------------------------------------------------------- row reader (src/programs/data_loader/row_reader.py)
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
@@ -3767,7 +3625,13 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            files += readable(source, inside)
+            data = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
+            names = ", ".join([Path(x).name for x in inside if UNREAD.search(x.lower())][:5])
+            advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if names else ""
+            need(data, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
+            if names:
+                say(f"warning: {source}: left out {names}; if they hold rows, export them as JSONL")
+            files += data
             continue
         exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
@@ -3775,24 +3639,6 @@ def expand(sources) -> list[str]:
         need(known or not path.exists(), f"got {source}; expected {expected}; try unpacking or renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
-    return files
-
-
-def readable(source: str, inside: list[str]) -> list[str]:
-    """The data files of a folder or glob; a note names those in other forms, UserError if one is a part of the data."""
-    stems = {file: str(Path(file).with_name(Path(file).name.partition(".")[0])) for file in inside}
-    files = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
-    unread = [x for x in inside if UNREAD.search(x.lower()) or Path(x).name in CARDS]
-    names = ", ".join(Path(x).name for x in unread[:5])
-    advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if unread else ""
-    need(files, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
-    read = {stems[file] for file in files}
-    series = {re.sub(r"\d+", "0", stem) for stem in read}
-    parts = [x for x in unread if stems[x] not in read and re.sub(r"\d+", "0", stems[x]) in series]
-    expected = "all parts of one set in forms that are read"
-    need(not parts, f"got {parts[:1]} beside {files[0]}; expected {expected}; try unpacking it, or naming the files")
-    if unread:
-        say(f"note: {source}: left out {names}")
     return files
 
 
@@ -3884,7 +3730,6 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.why, self.seen, self.notes = Counter(), "", set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
-        self.no_passages = set()  # columns of a question that --map background refuses
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
 
     @property
@@ -3939,7 +3784,6 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.no_passages.update(name for name in shape.unread if passage(shape.row[name], "background") is None)
         self.no_answer += shape.untaken is not None
         self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
@@ -3957,17 +3801,15 @@ class RowReader:
         if row_form is None:  # the conversion says what is missing
             return "prompts" if form in ("ours", "verl") else form
         only_asks = row_form == "prompts" and form not in ("ours", "verl")
-        if row_form == form or only_asks or (row_form == "math" and form in ("prompts", "worked")):
+        if row_form == form or only_asks or (row_form, form) == ("math", "prompts"):
             return form  # if the row lacks what the form needs, the conversion says what
         got = f"a row of {row_form}, with the columns {', '.join(row)[:200]}"
-        is_both = "verification_info" in row and {row_form, form} <= {"math", "worked", "code"}
-        advice = "one file per kind" + ", or --kind math, which reads answers and tests in verification_info" * is_both
-        raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", advice)
+        raise BadRow("row", got, f"{form}, like the other rows", f"one file per kind, or --kind {form}")
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
-        forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
+        forms, kinds, fields, numbers, marked = Counter(), Counter(), {}, set(), 0
         for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
                 row = remapped(row, settings)
@@ -3983,7 +3825,6 @@ class RowReader:
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
         texts = frozenset(name for name, start in numbers if start is None)
         start = min((start for name, start in numbers if name not in texts), default=None)
-        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
         form, why = settings.kind, "as asked for"
         if form == "auto":  # in a tie, a form with answers wins
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
@@ -3991,10 +3832,10 @@ class RowReader:
             why = f"as {forms[form]} of the first {len(head)} rows have the fields {names}"
             why = why if forms else "as no row has the fields of another kind"
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
+        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts, worked)
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
-        cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
-        self.why += f"{'; ' if self.why else ''}{label}: {form}, {why}{cut if worked else ''}"
-        return "worked" if worked else form, itertools.chain(head, records)
+        self.why += f"{'; ' if self.why else ''}{label}: {form}, {why}"
+        return form, itertools.chain(head, records)
 
     def error(self) -> UserError | None:
         """The error for bad rows that are not skipped, or for inputs without a usable row, with the first bad one."""
@@ -4012,15 +3853,18 @@ class RowReader:
         """Warn about columns that seem to belong to the question but are in no prompt; print the notes on rows."""
         read = self.counts["read"]
         for name, count in self.unread.items():
-            before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            before = "adding its text to the prompt, or " if name in self.no_passages else before
-            before = "" if is_media(name) or is_system(name) else before
+            moved = f"--map {shlex.quote(f'background={name}')}, which puts text or documents before the question, or "
+            before = "" if is_media(name) or is_system(name) else moved
             before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read or (self.no_answer and "math" in self.kinds):
             columns = ", ".join(self.untaken)[:200]
-            advice = f"; --map answer=COLUMN or tests=COLUMN takes one of the columns {columns}" if columns else ""
+            advice = (
+                f"; --map answer=COLUMN (or COLUMN.FIELD) or tests=COLUMN takes one of the columns {columns}"
+                if columns
+                else ""
+            )
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
@@ -4065,7 +3909,7 @@ def prompt_ids(tokenizer, row: dict) -> list[int]:
 class Collator:
     """Turns rows into a batch: `input_ids` and `attention_mask` [B, T], padded on the left, and each column as a list.
 
-    A column that a row lacks is None there. Also works as `collate_fn` of a torch DataLoader over rows.
+    A column that a row lacks is None there.
     """
 
     def __init__(self, tokenizer):
@@ -4081,66 +3925,20 @@ class Collator:
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
 
-class PromptLoader:
-    """Batches of prompts: each `for` goes through the rest of the current epoch.
+def create_dataloader(kind: str, sources, tokenizer, *, batch_size: int, shuffle_seed: int | None = None, **reading):
+    """torch's DataLoader over the rows that `load_rows(sources, kind, **reading)` gives, with `Collator`.
 
-    The order depends only on rows, seed and epoch, so that `load_state_dict` continues exactly where `state_dict` was.
+    `shuffle_seed` shuffles anew in each epoch, by this seed (default: the order of the files).
     """
-
-    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None, left_out: int):
-        self.rows, self.collator, self.batch_size, self.seed = rows, collator, batch_size, seed
-        self.epoch, self.position, self.left_out = 0, 0, left_out  # rows of the epoch that were given; too long ones
-
-    def __iter__(self) -> Iterator[dict]:
-        order = list(range(len(self.rows)))
-        if self.seed is not None:
-            random.Random(f"{self.seed} {self.epoch}").shuffle(order)
-        while picked := order[self.position : self.position + self.batch_size]:
-            self.position += len(picked)
-            yield self.collator([self.rows[index] for index in picked])
-        self.epoch, self.position = self.epoch + 1, 0
-
-    def __len__(self) -> int:
-        return -(-len(self.rows) // self.batch_size)
-
-    def state_dict(self) -> dict:
-        order = digest([self.seed, *(row["id"] for row in self.rows)]).hex()
-        return {"epoch": self.epoch, "position": self.position, "order": order}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Continue from the state of a loader with the same rows and seed; UserError for another state."""
-        fits = isinstance(state, dict) and state.get("order") == self.state_dict()["order"]
-        need(fits, f"got the state {shown(state)}; expected the state_dict of a loader with the same rows and seed")
-        self.epoch, self.position = state["epoch"], state["position"]
-
-
-def create_dataloader(
-    kind: str, sources, tokenizer, *, batch_size: int, max_prompt_tokens=None, shuffle_seed=None, **reading
-) -> PromptLoader:
-    """Batches of at most `batch_size` prompts with all their columns, from any input that load_rows reads.
-
-    Args:
-        max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
-        shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
-        **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
-
-    Raises:
-        UserError: an argument cannot be used, or an input cannot be read; BadRows if rows do not fit.
-    """
-    need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
-    rows, longest = load_rows(sources, kind, **reading).rows, max_prompt_tokens
-    kept = [row for row in rows if longest is None or len(prompt_ids(tokenizer, row)) <= longest]
-    need(kept, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
-    if left_out := len(rows) - len(kept):
-        say(f"warning: left out {left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
-    return PromptLoader(kept, Collator(tokenizer), batch_size, shuffle_seed, left_out)
+    generator = None if shuffle_seed is None else torch.Generator().manual_seed(shuffle_seed)
+    rows, shuffle = load_rows(sources, kind, **reading).rows, shuffle_seed is not None
+    collator = Collator(tokenizer)
+    return torch.utils.data.DataLoader(rows, batch_size, shuffle, generator=generator, collate_fn=collator)
 
 
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
 
 FOR_OTHER_SCRIPTS = (warn_unread,)  # trainers and evaluations call it, where this file is beside them
-FEW_PROMPTS = 20
-SPLIT_COLUMNS = {"split", "set", "subset", "partition", "fold"}
 SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
@@ -4187,7 +3985,6 @@ def settings_of(args) -> Settings:
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
         (args.out or not split, "--split or --shuffle without --out; expected --out"),
         (args.data_source is None or args.target == "verl", "--data_source alone; expected --for verl with it"),
-        (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
         (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before it"),
@@ -4216,7 +4013,10 @@ def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, 
     if not args.split:
         return [(args.out, "train", order)]
     name, size = split_size(args.split, len(rows))
-    chosen = held_out_rows(asked, size, args.seed if args.seed is not None else args.shuffle or 0)
+    drawn = drawn_tasks(asked, size, str(args.seed if args.seed is not None else args.shuffle or 0))
+    got = f"got --split of {len(rows)} rows, of which no prompt has as few as {size}"
+    need(drawn, f"{got}; expected more, as the rows of a prompt stay together")
+    chosen = {row for row, words in enumerate(asked) if words in drawn}
     if len(chosen) != size:
         say(f"note: {len(chosen)} rows are held out instead of {size}, as the rows of a prompt stay together")
     held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
@@ -4284,29 +4084,12 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     }
 
 
-def collapsed(rows: list[dict]) -> str:
-    """A warning if prompts are only a few texts while an unused column has many; else ""."""
-    prompts = len({digest(row["prompt"]) for row in rows})
-    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in Names.PROMPT}
-    name = max(counts, key=counts.get)
-    if prompts > FEW_PROMPTS or counts[name] < max(5, 3 * prompts):
-        return ""
-    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {counts[name]} distinct {name}"
-    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
-
-
-def of_splits(rows: list[dict], files: list[str]) -> list[str]:
-    """Warnings: columns, or the names of files, say that rows are of several splits, such as train and test."""
-    counts: dict[str, Counter] = {}
-    for row, file in zip(rows, files, strict=True):
-        extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
-        named = {name: value for name, value in {**row, **extra}.items() if head_of(name) in SPLIT_COLUMNS}
-        named["file name"] = next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "")
-        for name, value in named.items():
-            if str(value).lower() in SPLITS:
-                counts.setdefault(name, Counter())[value] += 1
-    mixed = {name: ", ".join(f"{n} {split}" for split, n in of.items()) for name, of in counts.items() if len(of) > 1}
-    return [f"rows of several splits go into one output, by {name}: {shares}" for name, shares in mixed.items()]
+def of_splits(files: list[str]) -> list[str]:
+    """A warning if the names of files say that rows are of several splits, such as train and test."""
+    words = (next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "") for file in files)
+    counts = Counter(filter(None, words))
+    shares = ", ".join(f"{count} {split}" for split, count in counts.items())
+    return [f"rows of several splits go into one output, by file name: {shares}"] if len(counts) > 1 else []
 
 
 def run_command(args) -> int:
@@ -4323,14 +4106,12 @@ def run_command(args) -> int:
     error = None if only_shown else reader.error()
     outputs = write(args, rows, reader.files, rejected) if args.out and not error else []
     reader.say_notes()
-    collapse = collapsed(rows)
     answered = [row for row in rows if "answer" in row]
     lines = odd_answers("answer", [row["answer"] for row in answered], [row["prompt"] for row in answered])
     pairs = {(digest(row["prompt"]), digest(row.get("answer"))) for row in rows}
     if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
         lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
-    lines += [collapse] if collapse else []
-    for line in [*lines, *(of_splits(rows, files) if args.out else [])]:
+    for line in [*lines, *(of_splits(files) if args.out else [])]:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
@@ -4345,22 +4126,16 @@ def run_command(args) -> int:
     if args.json:
         tell(json.dumps(report))
     else:
-        print_summary(report)
+        counts = ", ".join(f"{count} {name}" for name, count in reader.counts.items())
+        prompts = {o["path"]: f" of {o['prompts']} prompts" if "prompts" in o else "" for o in outputs}
+        written = [f"wrote {output['path']}: {output['rows']} rows{prompts[output['path']]}" for output in outputs]
+        shown_stats = [json.dumps(report["stats"], indent=2, ensure_ascii=False)] if args.inspect else []
+        tell("\n".join([f"{reader.kind}: {reader.why}", counts, *written, *shown_stats]))
     if error:
         say(f"error: {error}")
     if rejected and not args.out:
         return 1
-    return error.code if error else int(bool(args.validate and (reader.unread or collapse)))
-
-
-def print_summary(report: dict) -> None:
-    tell(f"{report['kind']}: {report['why']}")
-    tell(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
-    for output in report["outputs"]:
-        prompts = f" of {output['prompts']} prompts" if "prompts" in output else ""
-        tell(f"wrote {output['path']}: {output['rows']} rows{prompts}")
-    if report["stats"]:
-        tell(json.dumps(report["stats"], indent=2, ensure_ascii=False))
+    return error.code if error else int(bool(args.validate and reader.unread))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -41,35 +41,34 @@ runs 2, then 1, then 3.
 """
 
 # Contents
-#        97-131  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       134-137  bundle        Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       140-317  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       320-340  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       343-366  user scripts  A user's Python script or notebook, read from its source
-#       369-443  extracts      Extract from a Python file what some of its names need
-#       446-465  paired tests  Intervals, paired tests, pass@k
-#       468-577  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       580-886  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      889-1185  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1188-1389  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1392-1708  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1711-1800  own names     Names of self-written loops: what the words of a name say of a log's column or a sample's
-#     1803-2036  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     2039-2372  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2375-2620  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2623-2675  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2678-2836  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2839-3108  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     3111-3425  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3428-3645  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3648-3949  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3952-4120  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     4123-4255  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4258-4353  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#        96-130  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       133-136  bundle        Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       139-330  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       333-353  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       356-379  user scripts  A user's Python script or notebook, read from its source
+#       382-456  extracts      Extract from a Python file what some of its names need
+#       459-478  paired tests  Intervals, paired tests, pass@k
+#       481-590  dialects      Names of metrics and settings in our trainers, TRL, verl and others
+#       593-899  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
+#      902-1198  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1201-1407  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#     1410-1714  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1717-1818  own names     Names of self-written loops: what the words of a name say of a log's column or a sample's
+#     1821-2048  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     2051-2344  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2347-2590  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2593-2645  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2648-2798  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2801-3036  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     3039-3336  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3339-3535  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3538-3830  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3833-4001  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     4004-4136  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4139-4234  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
-import bisect
 import contextlib
 import csv
 import difflib
@@ -214,12 +213,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -1317,6 +1330,11 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
     return texts
 
 
+def some_of(texts: list[Text]) -> list[Text]:
+    """At most 2,000 texts, evenly spaced: enough for a mean or a correlation."""
+    return texts[:: 1 + len(texts) // 2000]
+
+
 def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
     """Groups of texts with equal keys, in the order of the log."""
     groups: dict = {}
@@ -1349,7 +1367,7 @@ FEATURES = {  # what a reward may pay instead of the answer -> its amount in a c
 
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
     """Correlation of score and each feature, both centred among equally right completions; 0 if one does not vary."""
-    scored, paid = [t for t in texts if t.score is not None], {}
+    scored, paid = some_of([t for t in texts if t.score is not None]), {}
 
     def within(values: list[float]) -> list[float]:
         pairs = list(zip(values, (t.right for t in scored), strict=True))
@@ -1493,9 +1511,8 @@ class Table:
         self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
         self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
         self.step_name = short_name(columns["step"]) if "step" in columns else ""
-        self.step_names = {}  # those that rows have -> their rank; of equal ones the first wins
+        self.step_names = {self.step_name: -1}  # and those that rows have -> their rank; of equal ones the first wins
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
-        self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
         self.head = []  # the first rows
         self.begin()
@@ -1519,21 +1536,18 @@ class Table:
         if self.rows <= HEAD_ROWS:
             self.head.append(row)
         step = self.step = self.step_of(row)
-        columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
-            number = value if type(value) is float else number_of(value)
+            number = number_of(value)
             if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
                 continue
-            if not abs(number) < 1e18:  # is_finite, without its calls
+            if abs(number) < 1e18:
+                points = self.columns.setdefault(key, {})
+                points[step] = number
+                if len(points) > 2 * MOST_STEPS:
+                    kept = list(points.items())
+                    self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+            else:
                 self.bad.append((key, step, number))
-                continue
-            if key not in columns:
-                columns[key] = {}
-            points = columns[key]
-            points[step] = number
-            if len(points) > most:
-                kept = list(points.items())
-                columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def is_figure(self, key: str, value) -> bool:
         """Whether a cell is a figure or a step, and no time; what only has a message is no row."""
@@ -1557,22 +1571,14 @@ class Table:
             row = {key if names_step(key) else f"eval_{key}": value for key, value in row.items()}
         return row
 
-    def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Of a row's names those of its step, the best first, and those of training."""
-        self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
-        steps = [name for name in sorted(self.step_names, key=self.step_names.get) if name in names]
-        return steps, [name for name in names if name in self.given or is_of_training(name)]
-
     def step_of(self, row: dict) -> int:
         """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
-        names = tuple(row)
-        if names not in self.shapes:
-            self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
-            self.shapes[names] = self.shape_of(names)
-        steps, training = self.shapes[names]
-        numbers = (whole_number(row[name]) for name in steps)
+        ranks = self.step_names
+        ranks |= {name: step_rank(name) for name in row if name not in ranks and names_step(name)}
+        numbers = (whole_number(row[name]) for name in sorted(ranks, key=ranks.get) if name in row)
         step = next((number for number in numbers if number is not None), None)
-        if all(row[name] in (None, "") for name in training):
+        filled = (name for name, value in row.items() if value not in (None, ""))
+        if not any(name in self.given or is_of_training(name) for name in filled):
             return self.step if step is None else step + self.offset
         epoch = as_number(row.get("epoch", row.get("Epoch")))
         epoch = self.epoch if epoch is None else epoch
@@ -1732,6 +1738,10 @@ FITS = {  # figure of --columns or text of a sample -> kinds of its words; of se
     **{name: (name,) for name in ("kl", "lr", "entropy", "truncated", "prompt", "completion")},
     "gold": ("gold", "gold right", "gold completion"),
 }
+# of a score that may be any model's or a game's, these tell that it is of RL: other figures, words of its name
+OF_RL = {"kl", "entropy", "length", "truncated", "reward_std"}
+REWARDS = {*"reward rew r return ret pay paid payoff utility belohnung lohn".split()}
+STEPS = {"step", "update", "upd", "episode", "schritt"}  # not those of games and of other models, as round, iteration
 
 
 def words_of(name: str) -> list[str]:
@@ -1774,6 +1784,14 @@ def own_columns(run: LoggedRun) -> dict[str, list[str]]:
     grows = None not in cells and 2 * sum(a < b for a, b in itertools.pairwise(cells)) > len(cells)
     figures = {*fits, *run.series} - {"step", "length"}
     if not grows or not figures & {"reward", "score"} or not figures - {"reward", "score"}:
+        return {}
+    evaluated = fits.get("accuracy", [run.names["held_out"]] if "held_out" in run.names else [])
+    scores, held_out = ([*map(words_of, names)] for names in (fits.get("reward", []), evaluated))
+    alike = [
+        {word for word in words if KIND.get(word) != "held"} - {"train", "learn"} for words in [*scores, *held_out]
+    ]
+    of_rl = {*fits, *run.series} & OF_RL or any(REWARDS & {*words} for words in scores)
+    if scores and not of_rl and (alike[0] in alike[1:] if held_out else not STEPS & {*words_of(steps[0])}):
         return {}
     return {figure: names for figure, names in fits.items() if figure != "step" or not known}
 
@@ -1900,11 +1918,11 @@ def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) ->
     return [row | {kind: row.get(column) for kind, column in columns.items()} for row in rows]
 
 
-def verl_row(row: dict, kind: str) -> dict:
+def verl_row(row: dict) -> dict:
     """Convert a line of verl's dump to a row of samples.jsonl."""
     parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
     rewards = {key: value for key, value in parts.items() if type(value) in (int, float)}
-    sample = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
+    sample = {"step": row["step"], "kind": "train", "prompt": row["input"], "completion": row["output"]}
     sample |= {"score": row["score"], "rewards": rewards}
     sample |= {key: value for key, value in parts.items() if key not in rewards and key not in sample}
     return sample | ({} if row.get("gts") is None else {"ground truth": row["gts"]})
@@ -1917,15 +1935,9 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     others = sorted(path for path in folder.iterdir() if path.is_dir())
     folders = places or [(path, "eval" if HELD_OUT.search(path.name) else "train") for path in others]
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
-    samples, bad = [], 0
-    for path, kind in sorted(files, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0]))):
-        rows, torn = json_lines(path)
-        whole = [row for row in rows if {*VERL_KEYS} <= row.keys()]
-        samples += [verl_row(row, kind) for row in whole]
-        bad += len(torn) + len(rows) - len(whole)
-    if bad:
-        run.remarks.append(f"verl's dumps of samples: {bad} lines are not samples; left out")
-    return samples
+    files.sort(key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0])))
+    rows = [row | {"kind": kind} for path, kind in files for row in rows_of_samples(path, run)]
+    return [row for row in rows if "completion" in row]
 
 
 def turns_of(completion) -> tuple[str, list]:
@@ -2021,7 +2033,7 @@ def cell_value(key: str, cell: str, separator: str):
 def renamed_row(row: dict, weights: dict[str, float]) -> dict:
     """Convert a row of verl's, TRL's or others' samples to a row of samples.jsonl, as far as its names are known."""
     if {*VERL_KEYS} <= row.keys():
-        return verl_row(row, "train")
+        return verl_row(row)
     is_trl = {*TRL_KEYS[:3]} < row.keys() and row.keys() & {*TRL_KEYS[3:], *weights}
     if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
         rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]
@@ -2046,7 +2058,6 @@ PAIR = re.compile(
 )
 # above its figures
 HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
-HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
@@ -2061,12 +2072,6 @@ ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python litera
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-STANDING = re.compile(  # a number that is in no word and no name in YAML
-    r"(?=[-+\d])(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d|:(?: +[-+.\d]\S*)?\s*$)"
-)
-SECOND_PART = re.compile(r"(?<=\d:\d\d:\d\d)[.,]\d+")  # of a time
-FIRST_MARK = 7_700_000_000  # stands for a line's first number
-PAIRED = re.compile(r"[=:]\s*(?:[-+.\d]|nan|inf)|[|│]", re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
 DICT = re.compile(r"\{'[^{}\n]*\}")
 
@@ -2130,27 +2135,27 @@ class Reader:
             self.last = row
 
     def take_pairs(self, line: str) -> None:
-        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading.
-
-        Lines that differ in their numbers only are searched once, with marks in place of the numbers.
-        """
-        if not (PAIRED.search(line) or SECTION.fullmatch(line.rstrip()) or HEADING.search(line) or EPOCH.search(line)):
-            return
-        parts = STANDING.split(SECOND_PART.sub("", line) if line.count(":") > 1 else line)
-        given = {}  # {mark: the number that it stands for}
-        for i in range(1, len(parts), 2):
-            mark = f"{FIRST_MARK + i // 2}"
-            mark += "" if parts[i].isdecimal() else ".5"
-            given[mark], parts[i] = parts[i], mark
-        figures = figures_of("".join(parts), self.sections)
-        pairs = {name: given.get(text, text) for name, text in figures.pairs.items()}
-        self.sections, self.named = figures.sections, self.named or figures.name_step
-        if figures.heading and (figures.are_several or not self.named):  # "Step 1:" may be of a completion
-            self.heading = {"step": given.get(figures.heading, figures.heading)}
-        elif figures.are_several:
+        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading."""
+        boxed = "│" in line
+        if ":" in line:
+            line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
+        if boxed or line.count(" | ") > 1:
+            line = CELL_PAIR.sub("=", line)
+        if section := SECTION.fullmatch(line.rstrip()):
+            indent, title, value = section.groups()
+            outer = tuple(outer for outer in self.sections if len(outer[0]) < len(indent))
+            line = "/".join([*(name for _, name in outer), f"{title}: {value}"])
+            self.sections = outer if value else (*outer, (indent, title))
+        pairs = pairs_of(line) if "=" in line or ":" in line else {}
+        several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+        self.named = self.named or (several and any(names_step(name) and "/" not in name for name in pairs))
+        headings = HEADING.findall(line)
+        if headings and (several or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": headings[-1]}
+        elif several:
             self.heading = {}
-        if figures.epoch:
-            self.epoch = {"epoch": given.get(figures.epoch, figures.epoch)}
+        if epoch := EPOCH.search(line):
+            self.epoch = {"epoch": epoch[1]}
         if len(self.heading | pairs) > 1:
             self.plain.add(self.epoch | self.heading | pairs)
 
@@ -2196,39 +2201,6 @@ def printed_dict(text: str) -> dict | None:
 def unwrapped(line: str) -> str:
     """A line with the bare numbers of np.float64(0.1), tensor(0.1, …) and array(0.1, …)."""
     return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
-
-
-@dataclass(frozen=True)
-class LineFigures:
-    """What a line of text says."""
-
-    pairs: dict[str, str]
-    sections: tuple  # YAML sections that enclose the next line, as (indent, title)
-    heading: str  # the step of its last heading, or ""
-    epoch: str
-    are_several: bool  # whether it has several figures, which end a heading
-    name_step: bool  # whether these name their step
-
-
-@functools.lru_cache(1 << 10)
-def figures_of(line: str, sections: tuple) -> LineFigures:
-    """The figures of a line inside YAML sections."""
-    boxed, small = "│" in line, line.lower()
-    if ":" in line:
-        line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
-    if boxed or line.count(" | ") > 1:
-        line = CELL_PAIR.sub("=", line)
-    if section := SECTION.fullmatch(line.rstrip()):
-        indent, title, value = section.groups()
-        sections = tuple(outer for outer in sections if len(outer[0]) < len(indent))
-        line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
-        sections += () if value else ((indent, title),)
-    pairs = pairs_of(line) if "=" in line or ":" in line else {}
-    several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-    named = several and any(names_step(name) and "/" not in name for name in pairs)
-    headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else []
-    epoch = EPOCH.search(line) if "epoch" in small else None
-    return LineFigures(pairs, sections, headings[-1] if headings else "", epoch[1] if epoch else "", several, named)
 
 
 def pairs_of(line: str) -> dict[str, str]:
@@ -2385,34 +2357,28 @@ ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accurac
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The first of LOGS in a folder, else the last checkpoint's state, its only log, or the only one in its folders.
-
-    UserError otherwise.
-    """
+    """A log of a known name, the last checkpoint's state, or the only log in a folder or below; UserError otherwise."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
+    if known := [folder / name for name in LOGS if (folder / name).exists()] + states[-1:]:
+        return known[0]
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and not NO_LOG.match(path.name))
-    logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     further = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
     further = {path.resolve(): path for path in further}.values()  # wandb/latest-run is a link
     depths = ("*", "*/*", "*/*/checkpoint-*")
     below = [path.parent for name in LOGS for depth in depths for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
-    alone = len(others) == 1 and not further and not runs
-    logs = logs or (others if alone else [path for path in others if is_log(path)])
-    if len(runs) == 1 and (not logs or (len(logs) == 1 and logs[0] in others and is_console_of(logs[0], runs[0]))):
+    logs = others if len(others) == 1 and not further and not runs else [*filter(is_log, others)]
+    if len(runs) == 1 and (not logs or (len(logs) == 1 and is_console_of(logs[0], runs[0]))):
         return log_of_folder(runs[0])
     need(
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
-    if not logs:
-        logs = sorted(path for path in further if is_log(path))
-        others = logs or others
-    if not logs:  # a self-written loop's may be anywhere
-        places = sorted(path for form in ("*.json", "*/*") for path in folder.glob(form))[:50]
-        logs = [path for path in places if path.suffix in (".json", *ENDINGS) and is_log(path, least=3)]
-        others = logs or others
-    names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
+    anywhere = sorted(path for form in ("*.json", "*/*") for path in folder.glob(form))[:50]  # a self-written loop's
+    anywhere = [path for path in anywhere if path.suffix in (".json", *ENDINGS)]
+    for places, least in ((further, 0), (anywhere, 3)):
+        logs = logs or sorted(path for path in places if is_log(path, least))
+    names = ", ".join(str(path.relative_to(folder)) for path in (logs or others)[:5])
     need(
         len(logs) == 1,
         f"got {folder} with {names or 'no log'}; expected metrics.jsonl, trainer_state.json, "
@@ -2440,7 +2406,11 @@ def is_log(path: Path, least: int = 0) -> bool:
 
 
 def has_rl(run: LoggedRun) -> bool:
-    """Whether a log has metrics that only RL has, or values that are not finite."""
+    """Whether a log has metrics that only RL has, or values that are not finite; a table of trials is no log."""
+    rates = run.values("lr")
+    changes = [b - a for a, b in itertools.pairwise(rates) if a != b]
+    if sum(a * b < 0 for a, b in itertools.pairwise(changes)) > max(2, len(rates) // 4):  # up and down: one trial a row
+        return False
     of_pairs = PAIRS.search(" ".join(run.columns)) and "objective/scores" not in run.columns
     return bool(run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES))
 
@@ -2709,23 +2679,21 @@ def overflow(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, least: float) -> list[Fact]:
-    """Facts on figures that at one step go back towards where the run began, by over `least` times their noise."""
-    facts = []
-    for name, (points, usual) in series.items():
-        place = bisect.bisect_left(points, (step, -math.inf))
-        parts = (points[max(0, place - 6) : place], points[place : place + 3], points[:3])
-        before, after, begin = ([value for _, value in part] for part in parts)
-        if len(before) < 4 or len(after) < 2:
-            continue
-        a, b, start = map(statistics.median, (before, after, begin))
-        scatter = max(noise(before), usual, 0.02 * abs(a), 1e-6)
-        way = math.copysign(1, start - a)
-        back = min(way * (b - a), way * (after[0] - before[-1]))  # at this very step, and it stays there
-        if min(abs(b - a), abs(start - a)) > least * scatter and back >= 0.6 * abs(start - a):
-            text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
-            facts.append(run.fact(name, text, step))
-    return facts
+def jump_at(run: LoggedRun, name: str, step: int) -> Fact | None:
+    """A fact if a figure goes back towards where the run began, by over 1.2 times its noise."""
+    points = run.points(name)
+    before, after = ([value for at, value in points if (at < step) is early] for early in (True, False))
+    before, after, start = before[-6:], after[:3], statistics.median([value for _, value in points[:3]] or [0.0])
+    if len(before) < 4 or len(after) < 2:
+        return None
+    a, b = statistics.median(before), statistics.median(after)
+    scatter = max(noise(before), noise(run.values(name)), 0.02 * abs(a), 1e-6)
+    jumps = abs(b - a) > 1.2 * scatter and (b - a) * (start - a) >= 0.6 * (start - a) ** 2
+    return (
+        run.fact(name, f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began", step)
+        if jumps
+        else None
+    )
 
 
 @cause(
@@ -2736,24 +2704,18 @@ def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, l
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
     """The run jumps at a restart: weights, optimizer, schedule, data order or settings differ from those before."""
-    rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
-    series = {name: (run.points(name), noise(run.values(name))) for name in named}
+    rates, kl = run.points("lr")[1:], run.points("kl")
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
-    kl = run.points("kl")
     first = max(2 * abs(kl[0][1]), 1e-6) if kl else 0.0  # the KL of the starting weights, up to rounding
     past = [(step, value, [before for _, before in kl[i - 5 : i]]) for i, (step, value) in enumerate(kl) if i >= 5]
     started = {step for step, value, before in past if abs(value) <= first and statistics.median(before) > 100 * first}
-    restarts = {*anew, *started, *run.settings.get("restarts", ())}
-    for step in sorted({*restarts, *run.steps()[5:-2]}):
-        facts = jumps_at(run, series, step, 1.2 if step in restarts else 2)
-        if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
+    for step in sorted({*anew, *started, *run.settings.get("restarts", ())}):
+        facts = [fact for name in ("entropy", "score", "length") if (fact := jump_at(run, name, step))]
+        if facts or (step in anew and not run.learns()):  # a new schedule is itself a jump
             shows = "KL to the start is 0 again" if step in started else "log shows a restart"
             restart = Fact(f"the {shows} at step {step}", "kl" if step in started else "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [restart, *facts], since=step)
-        # without a known restart, entropy and another series must jump back at once
-        if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
-            return Evidence(CERTAIN + 0.06, facts, since=step)
     return None
 
 
@@ -2874,26 +2836,6 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     # prompts with other pass rates than the mean are alike more often
     sure = wilson_interval(share * count, count)[0] >= 0.7
     return text if sure and share >= max(0.8, expected + 0.25) else ""
-
-
-def unit(shares: list[float]) -> int:
-    """The smallest n up to 1024 with which every share is a whole number of n-ths; 0 if there is none."""
-    return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
-
-
-def alike_by_chance(run: LoggedRun) -> str:
-    """A text if groups score alike only as often as 0/1 scores that ignore the prompt would; else ""."""
-    steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
-    scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
-    rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
-    if not 0.3 < rate < 0.7 or not 0 < groups < batch or batch % groups:
-        return ""
-    size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
-    low, high = wilson_interval(share * count, count)
-    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # if half of the prompts are easier
-    if low > forecast(rate, size) or high >= varied:
-        return ""
-    return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
 
 
 @cause(
@@ -3061,18 +3003,6 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
 
 
-def partial_credit(run: LoggedRun) -> Fact | None:
-    """A fact if the score rose to a partial credit that whole groups share, without full marks on held-out prompts."""
-    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
-    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
-        return None
-    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
-    if not settled or not 0.1 <= scores[-1] <= 0.95 or scores[-1] < scores[0] + 0.1 or alike[0] >= 0.9:
-        return None
-    text = f"the score rose from {scores[0]:.3g} to a partial credit of {scores[-1]:.3g}, which {alike[-1]:.0%} of the "
-    return run.fact("score", f"{text}groups share; full marks held out: {max(held_out):.3g}")
-
-
 @cause(
     explains=f"{FLAT} reward_ignores_answer too_easy too_hard entropy_fell memorised_prompts",
     change="score what differs within a group; middling prompts; {group_size} 8 or more; show the form of full marks",
@@ -3081,8 +3011,6 @@ def partial_credit(run: LoggedRun) -> Fact | None:
 )
 def no_group_variance(run: LoggedRun) -> Evidence | None:
     """Groups have no variance: prompts are always or never solved, or the score depends on the prompt alone."""
-    if partial := partial_credit(run):
-        return Evidence(CERTAIN + 0.03, [partial])
     if run.number("group_size") == 1 and run.settings.get("grouped"):
         return Evidence(CERTAIN, [run.fact("score", "the group has 1 completion: nothing to compare it with", 1)])
     groups = groups_of_one_prompt([t for t in run.texts if t.score is not None])
@@ -3156,6 +3084,27 @@ def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
     return gold if rare else gold | {"answer_form": Evidence(LIKELY + (0.04 if form else 0.06), facts)}
 
 
+def unpaid_answers(run: LoggedRun) -> dict[str, Evidence]:
+    """{cause: evidence} if right answers are not paid: the reward reads another form, or compares them wrongly."""
+    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
+    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
+    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
+    text = f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}"
+    other = [Fact(text, run.reward_file)] if reads and asks and not reads & asks else []
+    if not unpaid and other and max(run.early("score"), default=1.0) <= 0.05:
+        return {"answer_form": Evidence(LIKELY, other)}
+    if not unpaid:
+        return hardly_paid(run)
+    used, text = marks_with_gold(unpaid), f"{len(unpaid)} unpaid completions hold the gold answer"
+    if used & reads:
+        return {"gold_mismatch": Evidence(CERTAIN + 0.05, [shown(unpaid, f"{text} where the reward looks")])}
+    if reads:
+        where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}"
+        return {"answer_form": Evidence(CERTAIN + 0.05, [shown(unpaid, text + where), *other])}
+    fact = shown(unpaid, text)
+    return {"answer_form": Evidence(LIKELY + 0.1, [fact]), "gold_mismatch": Evidence(LIKELY, [fact])}
+
+
 @cause(
     explains=FALSE,
     change="ask for the reward's format in the prompt, or have the reward read that of the completions",
@@ -3164,21 +3113,7 @@ def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
 )
 def answer_form(run: LoggedRun) -> Evidence | None:
     """The reward expects another answer format, so right answers score nothing."""
-    reads, unpaid, other = source_marks(run.reward_source), unpaid_with_gold(run.texts), []
-    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
-    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
-    if reads and asks and not reads & asks:
-        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
-    if evidence := hardly_paid(run).get("answer_form"):
-        return evidence
-    if not unpaid:
-        return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
-    used = marks_with_gold(unpaid)
-    if used & reads:
-        return None  # the reward reads this mark, so its comparison is at fault (`gold_mismatch`)
-    where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}" if reads else ""
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{where}"
-    return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
+    return unpaid_answers(run).get("answer_form")
 
 
 def shifted_gold(run: LoggedRun) -> Fact | None:
@@ -3207,7 +3142,6 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
     train = [t for t in run.texts if t.kind == "train" and t.gold]
     golds, prompts = {t.gold for t in train}, {t.prompt for t in train}
-    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
     if shift:
         return Evidence(CERTAIN + 0.08, [shift])
     if other:
@@ -3215,29 +3149,7 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.08, [Fact(text, run.reward_file)])
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
-    if not unpaid:
-        return hardly_paid(run).get("gold_mismatch")
-    in_mark = bool(marks_with_gold(unpaid) & reads)
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
-    return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
-
-
-def never_reads(function: ast.FunctionDef, name: str, helpers: dict[str, ast.FunctionDef]) -> bool:
-    """Whether a function never reads a parameter: it counts it, or hands it on to helpers that never read it."""
-    helpers = {key: helper for key, helper in helpers.items() if helper is not function}
-    inside, idle = list(ast.walk(function)), []
-    uses = {node for node in inside if isinstance(node, ast.Name) and node.id == name}
-    for node in inside:
-        if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_":
-            idle.append(node.iter)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "len":
-            idle += node.args
-        elif isinstance(node, ast.Call) and (helper := helpers.get(ast.unparse(node.func))):
-            places = [argument.arg for argument in helper.args.args]
-            given = [*zip(places, node.args, strict=False), *((word.arg, word.value) for word in node.keywords)]
-            given = [(place, value) for place, value in given if place in places and uses & {*ast.walk(value)}]
-            idle += [value for place, value in given if never_reads(helper, place, helpers)]
-    return uses <= {leaf for node in idle for leaf in ast.walk(node)}
+    return unpaid_answers(run).get("gold_mismatch")
 
 
 def placeholder(source: str) -> str:
@@ -3246,10 +3158,11 @@ def placeholder(source: str) -> str:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
         return ""
-    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
-    for function in functions.values():
+    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        if given and all(never_reads(function, name, functions) for name in given):
+        names = "|".join(given)
+        body = re.sub(rf"len\(({names})\)|for _ in ({names})\b", "", "\n".join(map(ast.unparse, function.body)))
+        if given and not re.search(rf"\b({names})\b", body):  # at most counted
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
@@ -3361,7 +3274,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
         return Evidence(LIKELY + 0.25, [run.fact(f"part:{next(iter(parts))}", text)], since=1)
     lowest, highest = min(scores, default=0.0), max(scores, default=0.0)
-    formed = [t for t in run.texts if marked_answers(t.completion)]
+    formed = [t for t in some_of(run.texts) if marked_answers(t.completion)]
     # where there are enough: of the first ones, and in an answer's form, as a reward may pay nothing without it
     choices = [scores_by_answer(texts) for texts in (early_texts(formed), formed, early_texts(run.texts))]
     right, wrong = next((pays for pays in choices if min(map(len, pays)) >= 6), ([], []))
@@ -3379,7 +3292,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 def pays_chance(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ but the score stays flat: although the policy moves, or whatever the prompt."""
+    """A fact if groups differ but the score stays flat although the policy moves."""
     scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
     half, gain = len(scores) // 2, run.held_out_gain()
     rises = run.trend("score") > 0 or (gain and gain[1] > 0)
@@ -3391,8 +3304,6 @@ def pays_chance(run: LoggedRun) -> Fact | None:
     text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
     if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
         return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
-    if share := alike_by_chance(run):
-        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
     return None
 
 
@@ -3510,10 +3421,6 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
-    if len(rates) >= 5 and is_warming_up(run):
-        *_, before, last = run.steps()
-        if last + (last - before) > steps > 0:
-            return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
@@ -3569,17 +3476,6 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
-def weight_of_kl(run: LoggedRun) -> float:
-    """The KL's weight by the settings, by the log, or by the loss's slope where it goes with the KL; else 0."""
-    if (given := run.number("kl")) is not None:
-        return given
-    if run.values("kl_weight") or run.correlation("kl", "loss") <= 0.9:
-        return max(run.values("kl_weight"), default=0.0)
-    kl, loss = run.series["kl"], run.series["loss"]
-    steps = [*(kl.keys() & loss.keys())]
-    return statistics.linear_regression(*([series[step] for step in steps] for series in (kl, loss))).slope
-
-
 @cause(
     explains="flat_score held_out_flat entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
@@ -3588,7 +3484,8 @@ def weight_of_kl(run: LoggedRun) -> float:
 )
 def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """The KL term holds the policy where it began: moving costs more than the reward pays."""
-    weight, late = weight_of_kl(run), run.ends("kl")[1]
+    weight, late = run.number("kl"), run.ends("kl")[1]
+    weight = max(run.values("kl_weight"), default=0.0) if weight is None else weight
     spreads = sorted(spread for spread in run.values("score_std") or [1.0] if spread > 1e-6) or [0.0]
     scale = max(spreads[9 * (len(spreads) - 1) // 10], 0.05)  # of steps whose groups are not alike; no single one
     light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
@@ -3609,16 +3506,9 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
     rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
-    facts, losses = [], run.early("value_loss", 20)
     if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        facts.append(Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr"))
-    # a critic that predicts 0 has about the scores' mean square as its loss
-    square = max(map(abs, [*run.values("score"), *run.values("score_std")]), default=math.inf) ** 2
-    if len(losses) >= 3 and sorted(losses)[-3] > 30 * square:
-        text = f"the value loss reaches {max(losses):.3g} in its first steps; scores are below "
-        facts.append(run.fact("value_loss", f"{text}{math.sqrt(square):.3g}"))
-    if facts:
-        return Evidence(CERTAIN + 0.08, facts)
+        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
+        return Evidence(CERTAIN + 0.08, [Fact(text, "critic_lr")])
     if len(steps) < CRITIC_STEPS or run.is_constant():
         return None
     if max(abs(variances[step]) for step in steps) < 1e-5:
@@ -3706,7 +3596,7 @@ def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
     It did if it grew beyond what nine of ten right completions had early, while right answers explain less than half.
     """
     scored, moves = [t for t in run.texts if t.score is not None], []
-    train = [t for t in scored if t.kind == "train"]
+    train = some_of([t for t in scored if t.kind == "train"])
     steps = sorted({t.step for t in train})
     if len(scored) < 16 or len(steps) < 2:
         return None, False
@@ -3810,16 +3700,6 @@ def dying_turn(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def is_penalty(run: LoggedRun, name: str) -> bool:
-    """Whether a part is a penalty: its name says so, and at first the score is no higher than the other parts' sum.
-
-    Some rewards log the size of a penalty, whose fall is good.
-    """
-    others = sum(ends(values)[0] for other, values in run.parts().items() if other != name)
-    paid = ends(run.values("score"))[0] - others > 0.5 * ends(run.values(f"part:{name}"))[0]
-    return bool(re.search("penal|punish", name, re.IGNORECASE)) and not paid
-
-
 @cause(
     explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
     change="weigh the part so that it is worth keeping; for turns, a baseline for each (--turn_baseline turn)",
@@ -3837,7 +3717,8 @@ def part_dies(run: LoggedRun) -> Evidence | None:
         first, last = ends(values)
         first = max(first, statistics.fmean(values[:2]))  # it may die within the first steps
         died = first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
-        if died and name != correct and trend(values) <= 0 and not is_penalty(run, name):
+        is_penalty = re.search("penal|punish", name, re.IGNORECASE)  # whose size some logs show: its fall is good
+        if died and name != correct and trend(values) <= 0 and not is_penalty:
             step = run.onset(f"part:{name}")
             text = f"{name} went from {first:.3g} to {last:.3g} while {ends_text('the score', whole)}"
             return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)

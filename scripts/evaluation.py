@@ -41,59 +41,59 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #       155-166  python source       Parses Python source in a process with threads
 #       169-272  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       275-312  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       315-518  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       521-732  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      735-1071  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1074-1144  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1147-1384  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1387-1480  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1483-1732  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1735-1760  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     1763-1901  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1904-1930  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1933-1975  prompts             Load training and held-out prompts as token ids
-#     1978-1989  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     1992-2042  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2045-2268  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2271-2542  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2545-2854  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2857-2977  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2980-3183  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3186-3306  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3309-3610  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     3613-3936  conversations       Play a policy's conversations with environments; each turn samples all open …
-#     3939-4100  play setup          Set up and score conversations, for all programs that take --environment
-#     4103-4150  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     4153-4327  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4330-4416  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     4419-4448  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4451-4491  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4494-4502  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     4505-4792  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     4795-4963  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4966-5086  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5089-5276  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5279-5361  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5364-5575  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5578-5632  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5635-5648  rollouts            Sample and score a batch's rows over all processes
-#     5651-5677  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     5680-5832  memory              The memory that a run will need, from the shape of its networks
-#     5835-5889  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     5892-5929  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     5932-6138  paired tests        Intervals, paired tests, pass@k
-#     6141-6225  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6228-6545  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     6548-6689  settings            Settings
-#     6692-6839  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6842-7127  tasks               What a task is; generation, mathematics, code
-#     7130-7268  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7271-7452  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7455-7603  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7606-7873  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7876-7995  models              Models in vLLM, on servers, and none; opening those that were named
-#     7998-8058  others              Results of other programs, which --compare takes like results.json
-#     8061-8237  run                 Running the tasks, and the command line
+#       315-532  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       535-746  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      749-1085  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1088-1158  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1161-1381  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1384-1476  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1479-1728  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1731-1756  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     1759-1897  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1900-1924  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1927-1985  prompts             Load training and held-out prompts as token ids
+#     1988-1999  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2002-2052  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2055-2249  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2252-2490  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2493-2812  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2815-2935  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2938-3141  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3144-3264  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3267-3568  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3571-3894  conversations       Play a policy's conversations with environments; each turn samples all open …
+#     3897-4058  play setup          Set up and score conversations, for all programs that take --environment
+#     4061-4108  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4111-4285  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4288-4374  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     4377-4406  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4409-4449  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4452-4460  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     4463-4750  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     4753-4921  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4924-5044  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5047-5234  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5237-5319  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5322-5533  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5536-5590  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5593-5606  rollouts            Sample and score a batch's rows over all processes
+#     5609-5635  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     5638-5790  memory              The memory that a run will need, from the shape of its networks
+#     5793-5847  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     5850-5887  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     5890-6096  paired tests        Intervals, paired tests, pass@k
+#     6099-6183  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6186-6461  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
+#     6464-6605  settings            Settings
+#     6608-6745  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6748-7030  tasks               What a task is; generation, mathematics, code
+#     7033-7152  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7155-7336  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7339-7487  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7490-7757  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7760-7879  models              Models in vLLM, on servers, and none; opening those that were named
+#     7882-7939  others              Results of other programs, which --compare takes like results.json
+#     7942-8118  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -389,12 +389,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -1158,20 +1172,14 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
-)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
-NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1240,10 +1248,8 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1280,8 +1286,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
-    elif REPLY.match(head):
-        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1292,11 +1296,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1306,7 +1306,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1314,9 +1314,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1363,9 +1360,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1424,9 +1421,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -1918,12 +1914,10 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     return asked_words(row["prompt"]), columns
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
-    sizes, drawn, rows = {}, set(), 0
-    for task in tasks:
-        sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+def drawn_tasks(tasks: list, count: int, seed: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash of task and seed in any order."""
+    sizes, drawn, rows = Counter(tasks), set(), 0
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(f"{seed}{task!r}".encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -1973,6 +1967,22 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]
         "script; try `python scripts/data_loader.py FILE --validate` in the bundle"
     )
     return {}
+
+
+def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
+    """(place, row) of each row; chats without a column `prompt` are read as data_loader.py reads them."""
+    rows, chats = placed_rows(source), {"messages", "conversations", "conversation"}
+    are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
+    if not are_chats or column != "prompt" or not has_sibling("data_loader"):
+        return rows
+    loader, read = sibling("data_loader"), []
+    for place, row in rows:
+        try:
+            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
+        except loader.BadRow as flaw:
+            raise UserError(f"{place}: {flaw}") from None
+    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    return read
 
 
 # --------------------------------------------------------------------------- pass rates (src/parts/data/pass_rates.py)
@@ -2143,33 +2153,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2185,14 +2168,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -2228,7 +2209,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -2250,7 +2231,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -2261,7 +2242,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -2273,6 +2254,19 @@ REWARD_STATE = OwnState()
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 )
+
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+}
 
 
 def is_per_sample(function) -> bool:
@@ -2290,45 +2284,6 @@ def is_per_sample(function) -> bool:
     return bool(one)
 
 
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -2343,14 +2298,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -2387,7 +2334,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2402,7 +2349,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2466,6 +2412,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -2474,7 +2425,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -2492,7 +2443,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
@@ -2510,7 +2461,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -2519,10 +2470,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2680,20 +2628,30 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def one_by_one(prompts: list, completions: list, **columns) -> list[dict]:
+    """The arguments of each sample: its values under the columns' names, `prompt`, and `completion`, always text."""
+    whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
+    samples = []
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        values = {name: column[i] for name, column in columns.items()}
+        samples.append(values | whole | {"prompt": prompt, "completion": text_of_answers(completion)})
+    return samples
+
+
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
+    """The calls that score a batch, as functions without arguments: one, or one per completion if it takes samples."""
     parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = one_by_one(**arguments) if is_per_sample(function) else [arguments]
+    if not takes_any:
+        given = [{p.name: one[p.name] for p in parameters if p.name in one} for one in given]
+    return [functools.partial(function, **one) for one in given]
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
+    return results if is_per_sample(function) else results[0]
 
 
 def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
@@ -2742,7 +2700,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
     Note an optional argument that no column fills if a column has nearly its name.
     """
-    given = {*reward_arguments([row], [""], [[]]), *others}
+    given = {*reward_arguments([row], [""], [[]]), "prompt", "completion", *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
         reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
@@ -2768,8 +2726,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
-    that raises when scored alone.
+    """The error of a reward that raised on a batch, with the row: for one that takes samples that of the call, else the
+    first row that raises when scored alone.
 
     Args:
         call: index of the call that raised.
@@ -2783,7 +2741,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
-    if isinstance(function, PerSample):
+    if is_per_sample(function):
         return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
@@ -2814,7 +2772,7 @@ def raw_results(
         (name, i), cause = owners[failed.number], failed.__cause__
         raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
-    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+    return {n: r if is_per_sample(functions[n]) else r[0] for n, r in results.items()}
 
 
 class Reward:
@@ -2822,7 +2780,7 @@ class Reward:
 
     Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
     [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
-    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    with the parameters `prompt` and `completion` is called for each sample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
@@ -2832,7 +2790,7 @@ class Reward:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
                 name += "_2"
-            self.functions[name], self.weights[name] = as_reward(function), weight
+            self.functions[name], self.weights[name] = function, weight
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
@@ -4266,14 +4224,14 @@ def fit_embeddings(base, source: str) -> None:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
-def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+def with_adapter(base, source: str, trainable: bool = False):
     """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
     settings = PeftConfig.from_pretrained(source)
     settings.base_model_name_or_path = base.name_or_path
-    settings.lora_dropout = dropout
+    settings.lora_dropout = 0.0
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
@@ -6232,7 +6190,7 @@ ID = "(id|idx|index|uu?id)"
 OF_ITEM = rf"(doc|task|question|problem|example|item)_?{ID}"
 COLUMNS = {  # names of columns, the best first
     "key": ("item_?id", OF_ITEM, ID, f"sample_?{ID}", "key|name|item"),
-    "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
+    "prompt": ("prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
         "label|solution|answer|final_answer",
@@ -6243,7 +6201,7 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
-    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
+    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint"),
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
 DRAW = (
@@ -6259,7 +6217,7 @@ HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # e
 NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
+    r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?"
 )
 VERDICTS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
@@ -6287,13 +6245,13 @@ def columns_of(row: dict) -> dict[str, str]:
     """{role: column, or ""} of a flat row: of the columns without a role the least nested, of these the best name."""
     columns = {}
     for role, patterns in COLUMNS.items():
-        last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
         ranks = [
-            (n.count("."), i, n) for n, end in last.items() for i, x in enumerate(patterns) if re.fullmatch(x, end)
+            (name.count("."), rank, name)
+            for name in row.keys() - {*columns.values()}
+            for rank, pattern in enumerate(patterns)
+            if re.fullmatch(pattern, name.rpartition(".")[2])
         ]
         columns[role] = min(ranks, default=(0, 0, ""))[2]
-    if not columns["completion"] and columns["gold"].endswith("solution"):  # EvalPlus's programs
-        columns |= {"completion": columns["gold"], "gold": ""}
     return columns
 
 
@@ -6314,9 +6272,6 @@ def score_columns(rows: list[dict]) -> dict[str, list[list]]:
         parts = name in declared and ("perplexity" in name or any(len(listed(row.get(name))) > 1 for row in rows))
         if not parts and 2 * cells.count(None) < len(rows):  # lm-eval's parts: (gold, prediction), a log-likelihood
             columns[name.removesuffix(".value")] = [cell or [None] for cell in cells]
-    if {"base_status", "plus_status"} <= columns.keys():  # EvalPlus: its further tests count beside the first ones
-        pairs = zip(columns["base_status"], columns["plus_status"], strict=True)
-        columns["plus_status"] = [[x and y for x, y in zip(*pair, strict=True)] for pair in pairs]
     return {name: cells for name, cells in columns.items() if any(x is not None for cell in cells for x in cell)}
 
 
@@ -6331,40 +6286,15 @@ def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
-def named_rows(value: dict) -> list[dict]:
-    """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
-    parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
-    tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
-    names = {(columns["key"], columns["prompt"]) for columns in (columns_of(rows[0]) for rows in tables.values())}
-    metrics = {(*score_columns(rows),) for rows in tables.values()}
-    if len(tables) > 1 and len(names) == len(metrics) == 1 and names != {("", "")}:  # no summaries
-        same = "model" if len(tables) < min(21, *map(len, tables.values())) else "item_id"
-        name = same if have_same_rows([*tables.values()]) else "subject"
-        return [{name: key} | row for key, rows in tables.items() for row in rows]
-    rows = [{"id": key} | row for key, part in parts.items() for row in part]
-    return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
-
-
 def tables_in(value) -> Iterator[list[dict]]:
     """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-        value = named_rows(value)
-    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+    elif isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         if score_columns(rows) and "step" not in rows[0]:
             yield rows
-
-
-def have_same_rows(tables: list[list[dict]]) -> bool:
-    """Whether the flat rows of tables are of the same items, by their prompts or ids; True for rows without either."""
-    columns = columns_of(tables[0][0])
-    for name in filter(None, (columns["prompt"], columns["key"])):
-        first, *others = ({str(row.get(name)) for row in rows} for rows in tables)
-        if len(first) ** 2 >= len(tables[0]):  # few are instructions that several rows share
-            return all(2 * len(x & first) > len(x | first) for x in others)
-    return True
 
 
 def fits(finer: list[str], coarser: list[str]) -> bool:
@@ -6373,58 +6303,45 @@ def fits(finer: list[str], coarser: list[str]) -> bool:
 
 
 def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list[str]:
-    """What tells flat rows apart: their ids; their prompts, if many ids share them; else their places.
+    """What tells flat rows apart: their ids, or their prompts where ids number draws or begin anew.
 
-    Ids that begin anew in each subject get its name. Prompts tell rows apart if each has one gold answer, unless they
-    may be instructions that many rows share: few, without different golds, beside ids. Ids of several prompts are
-    those of paraphrases, with one gold, or have a name of items; others begin anew in each batch, or are categories.
+    Ids that begin anew in each subject get its name. A prompt tells rows apart if it has one gold answer, unless it may
+    be an instruction that many rows share: there are few prompts, and all have the same gold.
     """
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
-    number, counts = len({*ids}), Counter(asked)
-    are_many = len(counts) ** 2 >= len(rows) or (number == 1 and min(counts.values()) > 1)
-    are_prompts = len(counts) > 1 and fits(asked, golds) and (len({*golds}) > 1 or are_many)
-    are_named = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
-    are_ids = (are_named or (fits(ids, golds) and number**2 >= len(rows))) and number <= 1.2 * len(counts)
-    if number > 1 and (are_ids or not are_prompts or columns["key"].endswith("item_id")):
-        return ids
-    return asked if are_prompts else [*map(str, range(len(rows)))]
+    kind, number, prompts = columns["key"].rpartition(".")[2], len({*ids}), len({*asked})
+    tells = prompts > 1 and fits(asked, golds) and (len({*golds}) > 1 or prompts**2 >= len(rows))
+    if not columns["key"]:
+        return asked
+    numbers_draws = number > 1.2 * prompts
+    begins_anew = not re.fullmatch(OF_ITEM, kind) and not (fits(ids, golds) and number**2 >= len(rows))
+    return asked if tells and kind != "item_id" and (numbers_draws or begins_anew) else ids
 
 
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}.
 
-    A column that is coarser than the keys may name the items: one of prompts with one gold each, one of groups by its
-    name, one with the same number of rows for many values. One that all keys cross may name models.
+    Rows of one item are dependent: a column that has fewer values than the keys, and may name the items, is told. So is
+    one that all keys cross, as it may name models.
     """
-    groups, doubts = {}, {}
-    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
+    doubts, golds = {}, [str(row.get(columns["gold"])) for row in rows]
     others = {*scores, "filter", *(name for role, name in columns.items() if role not in ("prompt", "key"))}
-    if columns["part"] and not fits(ids, parts):  # ids that begin anew in each part
-        others.add(columns["key"])
-    fewest = len(rows) if columns["key"] or columns["prompt"] else 9  # groups that are no categories
+    is_item = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
     for name in sorted(rows[0].keys() - others):
-        values = [str(row.get(name)) for row in rows]
-        number, counts = len({*values}), Counter(values).values()
-        if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
+        values, last = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
+        number = len({*values})
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, last):
             continue
-        is_crossed = number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys})
-        if name == columns["prompt"]:
-            may_be_items = fits(values, golds)
-        else:
-            is_even = len({*counts}) == 1 and number >= min(fewest, max(counts))
-            may_be_items = is_even or re.fullmatch(GROUP, name.rpartition(".")[2])
-        if may_be_items and fits(keys, values) and number < 0.8 * len({*keys}):
-            groups[name] = number
-        elif is_crossed and not re.fullmatch(ID, name):
+        is_group = fits(values, golds) if name == columns["prompt"] else re.fullmatch(GROUP, last)
+        if (is_group or name == columns["key"]) and fits(keys, values) and number < 0.8 * len({*keys}):
+            text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
+            text += "; if each row is an item of its own, number the rows in a column item_id"
+            doubts |= {} if is_item else {"Whether the rows are independent": text}
+        elif number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys}) and last != "id":
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
-    name = max(groups, key=groups.get, default="")
-    if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
-        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
-        text += "; if each row is an item of its own, number the rows in a column item_id"
-        doubts["Whether the rows are independent"] = text
     return doubts
 
 
@@ -6440,6 +6357,8 @@ class OtherResults:
         self.model, self.name = model, f"{file}, {model}" if model else str(file)
         head = {name: x for row in reversed(rows) for name, x in row.items()}
         columns, scores, keyed = columns_of(head), score_columns(rows), {}
+        got = f"got {file} with columns {', '.join([*head][:9])}"
+        need(columns["key"] or columns["prompt"], f"{got}; expected ids or prompts; try numbering its rows as item_id")
         asked = [text_of(row.get(columns["prompt"])) for row in rows]
         keys = keys_of(rows, columns, asked)
         for i, key in enumerate(keys):
@@ -6473,16 +6392,6 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
-def by_model(rows: list[dict]) -> dict[str, list[dict]]:
-    """{model: its flat rows} of a table of several models, else {"": all rows}; a column `system` may be of prompts."""
-    column, models = columns_of(rows[0])["model"], {}
-    for row in rows:
-        models.setdefault(str(row.get(column)), []).append(row)
-    is_model = re.match("model", column)  # other words may be of the items, as may nested names
-    are_few = 2 <= len(models) <= max(20, len(rows) // 2 if is_model else 0)
-    return models if column and are_few and (is_model or have_same_rows([*models.values()])) else {"": rows}
-
-
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:
     """(A file's scored samples of each model, its flat figures); UserError if it cannot be read."""
     try:
@@ -6494,9 +6403,16 @@ def read_table(file: Path) -> tuple[list[OtherResults], dict]:
     except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
     figures = flat(value) if isinstance(value, dict) else {}
-    rows = max(tables_in(value), key=len, default=[])
-    tables = by_model(rows) if rows else {}
-    return [OtherResults(file, table, figures, model) for model, table in tables.items()], figures
+    *others, rows = [[], *sorted(tables_in(value), key=len)]
+    got = f"got {file} with several tables of {', '.join([*rows[0]][:4]) if rows else ''}"
+    is_one = not any(other and other[0].keys() == rows[0].keys() for other in others)
+    need(is_one, f"{got}; expected one; try one list of rows, with the tables' names in a column model or subject")
+    column, models = columns_of(rows[0])["model"] if rows else "", {}
+    for row in rows:
+        models.setdefault(str(row.get(column)), []).append(row)
+    if "." in column or not 2 <= len(models) <= max(20, len(rows) // 2):  # no column, or one of the items
+        models = {"": rows} if rows else {}
+    return [OtherResults(file, table, figures, model) for model, table in models.items()], figures
 
 
 def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
@@ -6505,7 +6421,7 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
     UserError if `path` itself is a table that cannot be read.
     """
     results, figures, unreadable = [], {}, []
-    files = [*path.glob("*"), *path.glob("*/*"), *path.glob("results/*/*")]  # the last: OpenCompass's
+    files = [*path.glob("*"), *path.glob("*/*")]
     if path.is_file():
         files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
     for file in sorted({x for x in files if x.suffix in SCORED_FILES}):
@@ -6694,12 +6610,17 @@ def parse_config(argv: list[str]):
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
 
 
-def placed_rows_of(source: str, flag: str = "--data") -> list[tuple[str, dict]]:
-    """(place, row) of a file, of a hub id, or of any other form by data_loader.py; never none."""
+def placed_rows_of(source: str, asks: bool, flag: str = "--data") -> list[tuple[str, dict]]:
+    """(place, row) of a file, of a hub id, or of any other form by data_loader.py; never none.
+
+    A task that `asks` gets the prompts of chats without a prompt, as the trainers read them.
+    """
     need(source, f"got no {flag}; expected a file or hub id; try {flag} {EMBEDDED_EVAL}")
     plain = Path(source).suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
     if plain or (is_hub_id(source) and Path(source).suffix.lower() not in (".gz", ".zst", ".tsv", ".txt")):
         rows = placed_rows(source)
+        if asks and all(first_of(row, PROMPT_COLUMNS) is None for _, row in rows):
+            rows = read_prompts(source, "prompt")
     else:
         loader = sibling("data_loader")
         try:
@@ -6722,10 +6643,10 @@ def what_asks(task, row: dict):
 
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
     """(rows to evaluate, rows for worked examples), checked."""
-    placed, shots = placed_rows_of(task.source), []
+    placed, shots = placed_rows_of(task.source, task.asks), []
     if config.fewshot and task.asks:
         same_rows = not config.fewshot_data
-        pool = placed if same_rows else placed_rows_of(config.fewshot_data, "--fewshot_data")
+        pool = placed if same_rows else placed_rows_of(config.fewshot_data, task.asks, "--fewshot_data")
         enough = len(pool) >= config.fewshot + same_rows
         need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}; try a lower one")
         shots, count = [row for _, row in pool[: config.fewshot]], len(placed)
@@ -6745,7 +6666,6 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{place}: {error}") from None
-    task.decide(placed)
     if task.asks:
         warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
     return rows, shots
@@ -6761,42 +6681,34 @@ def given_texts(config, row: dict) -> list[str]:
     return texts
 
 
-def training_settings(source: str) -> Iterator[tuple[Path, dict]]:
-    """(folder, settings) of the run that wrote a model, and of those that wrote the models before it."""
-    seen, path = set(), Path(source).resolve()
-    while path.is_dir() and path not in seen:
-        seen.add(path)
-        settings = {}
-        for folder in (path, *path.parents[:3]):  # the last: checkpoints/checkpoint-50
-            for name in ("config.json", "settings.json"):
-                try:
-                    saved = json.loads((folder / name).read_text(encoding="utf-8"))
-                    saved = saved.get("settings", saved)
-                except (OSError, ValueError, AttributeError):
-                    continue
-                if not settings and isinstance(saved, dict) and {"data", "data.train_files"} & saved.keys():
-                    settings = saved  # the config.json of a model has no data
-                    yield folder, saved
-        if not settings.get("model"):
-            return
-        path = Path(str(settings["model"])).resolve()
+def run_settings(model: Path) -> tuple[Path, dict]:
+    """(Folder, settings) of the run that wrote a model; {} if no run's settings lie beside it."""
+    for folder in (model, *model.parents[:3]):  # the last: checkpoints/checkpoint-50
+        for name in ("config.json", "settings.json"):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                saved = json.loads((folder / name).read_text(encoding="utf-8"))
+                saved = saved.get("settings", saved)
+                if {"data", "data.train_files"} & saved.keys():  # the config.json of a model has no data
+                    return folder, saved
+    return model, {}
 
 
 def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
-    """What the prompts ask that a model was trained on; none for a model that no run's settings lie beside."""
-    tasks = set()
-    for folder, settings in training_settings(source):
-        data = settings.get("data") or settings.get("data.train_files")
+    """What the prompts ask that a model, and those that it began from, were trained on, as their runs' settings say."""
+    tasks, seen, model = set(), set(), Path(source).resolve()
+    while model and model.is_dir() and model not in seen:
+        seen.add(model)
+        folder, settings = run_settings(model)
+        data = settings.get("data") or settings.get("data.train_files") or []
+        columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
+        alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
         for file in data if isinstance(data, list) else [data]:
             try:
-                rows = read_rows(str(file))
+                asking = [task for row in read_rows(str(file)) if (task := asked(row, columns, with_columns))]
+                tasks.update({*asking} - drawn_tasks(asking, (alike and settings.get("hold_out")) or 0))
             except UserError as error:
                 say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
-                continue
-            columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
-            asking = [task for row in rows if (task := asked(row, columns, with_columns))]
-            alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
-            tasks.update({*asking} - drawn_tasks(asking, (alike and settings.get("hold_out")) or 0))
+        model = settings.get("model") and Path(str(settings["model"])).resolve()
     return tasks
 
 
@@ -6816,27 +6728,21 @@ def asked(row: dict, columns, with_columns: bool) -> tuple | None:
 def count_trained(source: str, tasks: list[tuple]) -> dict[str, int]:
     """How many rows of each task, by its label, a model was trained on; says so in one line where there are any."""
     played = all(task.plays for task, _ in tasks)
-    trained, counts, shares = trained_tasks(source, played), {}, []
-    for task, rows in tasks:
-        count = sum(asked(row, PROMPT_COLUMNS, played) in trained for row in rows)
-        if count:
-            counts[task.label] = count
-            shares.append(f"{task.label}: {count} of {len(rows)} rows")
+    trained = trained_tasks(source, played)
+    counts = {task.label: sum(asked(row, PROMPT_COLUMNS, played) in trained for row in rows) for task, rows in tasks}
+    shares = [f"{task.label}: {counts[task.label]} of {len(rows)} rows" for task, rows in tasks if counts[task.label]]
     if shares:
         say(f"warning: {source} was trained on rows of this evaluation ({', '.join(shares)}); the figures are inflated")
-    return counts
+    return {label: count for label, count in counts.items() if count}
 
 
 def warn_of_trained(reports: list[dict]) -> None:
     """Say where results that are compared have rows that a model was trained on."""
-    counts = [
-        f"{report['model']['name']}, {label}: {result['trained_rows']} of {result['rows']}"
-        for report in reports
-        for label, result in report["tasks"].items()
-        if result.get("trained_rows")
-    ]
-    if counts:
-        say(f"warning: rows of this comparison were trained on ({'; '.join(counts)}); a gain is inflated")
+    for report in reports:
+        for label, result in report["tasks"].items():
+            if result.get("trained_rows"):
+                text = f"{report['model']['name']}, {label}: {result['trained_rows']} of {result['rows']}"
+                say(f"warning: rows of this comparison were trained on ({text}); a gain is inflated")
 
 
 # ---------------------------------------------------------------------------- tasks (src/programs/evaluation/tasks.py)
@@ -6958,9 +6864,6 @@ class Task:
         """Raise UserError unless the row has what the scoring needs."""
         if self.needs:
             self.require(row, self.needs)
-
-    def decide(self, placed: list[tuple[str, dict]]) -> None:
-        """Settle what holds for all (place, row) pairs; UserError where it cannot be."""
 
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
         """Of each row its records, one for each completion, or one for all log-probs.
@@ -7205,48 +7108,29 @@ class MultipleChoice(Task):
     choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
 
-    reading = "text"  # of an answer that could be the text of one choice and the place of another
-
-    def choices_and_readings(self, row: dict) -> tuple[list[str], dict[str, int]]:
-        """The choices, and the index of the right one by each reading of the answer; one where labels say which."""
-        choices, labels = self.require(row, CHOICE_COLUMNS), None
+    def choices(self, row: dict) -> tuple[list[str], int]:
+        """The choices and the index of the right one: by its label, its place, or its text."""
+        choices, labels = self.require(row, CHOICE_COLUMNS), []
         if isinstance(choices, dict) and "text" not in choices:  # MedQA: {"A": …, "B": …}
             labels, choices = list(choices), list(choices.values())
         elif isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
-            choices, labels = choices["text"], choices.get("label")
+            choices, labels = choices["text"], choices.get("label") or []
         good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
         gold = self.require(row, GOLD_COLUMNS)
         gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
-        labels = [*map(str, labels or ())]
+        labels, place = [*map(str, labels)], gold
         if str(gold) in labels:
-            return choices, {"text": labels.index(str(gold)), "place": labels.index(str(gold))}
-        place = gold if isinstance(gold, int) and not isinstance(gold, bool) else -1
+            return choices, labels.index(str(gold))
         if isinstance(gold, str):
             place = int(gold) if gold.isdecimal() else string.ascii_uppercase.find(gold) if len(gold) == 1 else -1
-        indices = {"text": choices.index(gold) if gold in choices else -1, "place": place}
-        indices = {reading: index for reading, index in indices.items() if 0 <= index < len(choices)}
+        is_place = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(choices)
+        readings = {*([place] if is_place else []), *([choices.index(gold)] if gold in choices else [])}
         expected = "expected an index from 0, a letter, or the text"
-        need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
-        return choices, indices
-
-    def choices(self, row: dict) -> tuple[list[str], int]:
-        """The choices and the index of the right one."""
-        choices, indices = self.choices_and_readings(row)
-        return choices, indices.get(self.reading, next(iter(indices.values())))
-
-    def decide(self, placed):
-        """Read answers such as "0" the one way that fits all rows: as the text of a choice, or its place."""
-        indices = [self.choices_and_readings(row)[1] for _, row in placed]
-        unsure = next((i for i, of_row in enumerate(indices) if len({*of_row.values()}) > 1), None)
-        if unsure is None:
-            return
-        fitting = [reading for reading in ("text", "place") if all(reading in of_row for of_row in indices)]
-        place, row = placed[unsure]
-        texts, gold = self.choices_and_readings(row)[0], self.require(row, GOLD_COLUMNS)
-        got = f"{place}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
-        need(len(fitting) == 1, f"{got}; expected a file that allows one reading; try numbers, not strings, for places")
-        (self.reading,) = fitting
+        need(readings, f"got answer {gold!r} for {len(choices)} choices; {expected}")
+        got = f"got answer {gold!r} for choices {choices}, the text of one and the place of another"
+        need(len(readings) == 1, f"{got}; expected one meaning; try numbers, not strings, for places")
+        return choices, readings.pop()
 
     def unused(self, row):
         return {name: value for name, value in row.items() if name not in CHOICE_COLUMNS}
@@ -8050,11 +7934,8 @@ def reports_to_compare(paths: list[str]) -> list[dict]:
         for fault in pair_faults(ones[task], others[task], ones[task].task):
             need("not paired" not in fault, f"got {names[0]} and {names[1]}: {fault}; expected the same rows")
             say(f"warning: {task}: {fault}")
-        first = next(iter(ones[task].samples[ones[task].task].values()))[0]
         for text in filter(None, (ones[task].repeated, others[task].repeated)):
             say(f"warning: {task}: {text}")
-        if not first["prompt"] and first["key"].isdecimal():
-            say(f"warning: {task}: rows without prompts are paired by their numbers; expected the same ids or order")
     return [one, other]
 
 

@@ -18,7 +18,7 @@ One rollout samples G completions per prompt (`num_generations`), scores them, a
                  averaged over all tokens of the rollout with dapo (Yu 2025, eq. 8), per completion with grpo
 
 The settings have TRL's names and, above 50M parameters, TRL's learning rate. This file adds checks before the model
-loads, greedy held-out evaluation, metrics and samples on disk, stages, and a prompt order that survives a resume.
+loads, greedy held-out evaluation, metrics and samples on disk, and a prompt order that survives a resume.
 
 With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
 rollout_func: each tool has a time limit, sampled ids are never re-encoded, and only sampled tokens are in the loss.
@@ -39,54 +39,54 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 #       143-154  python source     Parses Python source in a process with threads
 #       157-260  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       263-339  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       342-545  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       548-763  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      766-1050  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1053-1123  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1126-1363  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1366-1459  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1462-1719  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1722-1932  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1935-2026  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2029-2146  prompts           Load training and held-out prompts as token ids
-#     2149-2367  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2370-2641  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2644-2933  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2936-3056  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3059-3262  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3265-3385  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3388-3689  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     3692-4027  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     4030-4162  play setup        Set up and score conversations, for all programs that take --environment
-#     4165-4212  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4215-4396  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4399-4465  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4468-4504  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4507-4581  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4584-4706  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     4709-4770  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4773-4784  rollouts          Sample and score a batch's rows over all processes
-#     4787-4793  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4796-4876  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     4879-4986  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4989-5007  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5010-5273  memory            The memory that a run will need, from the shape of its networks
-#     5276-5484  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5487-5530  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
-#     5533-5696  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5699-5718  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5721-5837  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     5840-5882  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     5885-6081  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6084-6115  paired tests      Intervals, paired tests, pass@k
-#     6118-6352  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6355-6469  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6472-6647  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6650-6793  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     6796-6910  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     6913-7152  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7155-7259  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7262-7485  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       342-559  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       562-777  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      780-1064  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1067-1137  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1140-1360  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1363-1455  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1458-1715  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1718-1925  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1928-2017  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2020-2138  prompts           Load training and held-out prompts as token ids
+#     2141-2330  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2333-2571  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2574-2910  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2913-3033  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3036-3239  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3242-3362  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3365-3666  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3669-4004  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4007-4139  play setup        Set up and score conversations, for all programs that take --environment
+#     4142-4189  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4192-4373  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4376-4442  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4445-4481  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4484-4558  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4561-4683  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     4686-4747  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4750-4761  rollouts          Sample and score a batch's rows over all processes
+#     4764-4770  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4773-4841  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     4844-4951  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4954-4972  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4975-5238  memory            The memory that a run will need, from the shape of its networks
+#     5241-5449  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5452-5495  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     5498-5661  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5664-5683  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5686-5802  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     5805-5851  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     5854-6049  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6052-6083  paired tests      Intervals, paired tests, pass@k
+#     6086-6312  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6315-6427  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6430-6543  rewards           Rewards as TRL calls them, checked and logged
+#     6546-6681  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     6684-6798  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     6801-7028  callback          Checkpoints, final/, and the work around TRL's steps: evaluation, logs under our …
+#     7031-7136  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7139-7358  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -416,12 +416,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -1137,20 +1151,14 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
-)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
-NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1219,10 +1227,8 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1259,8 +1265,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
-    elif REPLY.match(head):
-        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1271,11 +1275,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1285,7 +1285,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1293,9 +1293,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1342,9 +1339,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1403,9 +1400,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -1915,9 +1911,6 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say(f"warning: {template} does not read {', '.join(unread)}")
     for message in unread_messages(tokenizer, prompts, settings):
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
-    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
-        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
-        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -1970,12 +1963,10 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
-    sizes, drawn, rows = {}, set(), 0
-    for task in tasks:
-        sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+def drawn_tasks(tasks: list, count: int, seed: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash of task and seed in any order."""
+    sizes, drawn, rows = Counter(tasks), set(), 0
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(f"{seed}{task!r}".encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -2097,13 +2088,14 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader = sibling("data_loader")
-    try:
-        read = loader.load_rows(source).rows
-    except loader.UserError as error:
-        raise UserError(f"data_loader.py: {error}") from None
+    loader, read = sibling("data_loader"), []
+    for place, row in rows:
+        try:
+            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
+        except loader.BadRow as flaw:
+            raise UserError(f"{place}: {flaw}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return [(f"{source}, row {row['id']}", row) for row in read]
+    return read
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -2242,33 +2234,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2284,14 +2249,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -2327,7 +2290,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -2349,7 +2312,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -2360,7 +2323,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -2372,6 +2335,19 @@ REWARD_STATE = OwnState()
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 )
+
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+}
 
 
 def is_per_sample(function) -> bool:
@@ -2389,45 +2365,6 @@ def is_per_sample(function) -> bool:
     return bool(one)
 
 
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -2442,14 +2379,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -2486,7 +2415,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2501,7 +2430,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2565,6 +2493,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -2573,7 +2506,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -2591,7 +2524,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
@@ -2609,7 +2542,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -2618,10 +2551,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2779,20 +2709,30 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def one_by_one(prompts: list, completions: list, **columns) -> list[dict]:
+    """The arguments of each sample: its values under the columns' names, `prompt`, and `completion`, always text."""
+    whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
+    samples = []
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        values = {name: column[i] for name, column in columns.items()}
+        samples.append(values | whole | {"prompt": prompt, "completion": text_of_answers(completion)})
+    return samples
+
+
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
+    """The calls that score a batch, as functions without arguments: one, or one per completion if it takes samples."""
     parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = one_by_one(**arguments) if is_per_sample(function) else [arguments]
+    if not takes_any:
+        given = [{p.name: one[p.name] for p in parameters if p.name in one} for one in given]
+    return [functools.partial(function, **one) for one in given]
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
+    return results if is_per_sample(function) else results[0]
 
 
 def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
@@ -2858,7 +2798,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
     Note an optional argument that no column fills if a column has nearly its name.
     """
-    given = {*reward_arguments([row], [""], [[]]), *others}
+    given = {*reward_arguments([row], [""], [[]]), "prompt", "completion", *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
         reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
@@ -2884,8 +2824,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
-    that raises when scored alone.
+    """The error of a reward that raised on a batch, with the row: for one that takes samples that of the call, else the
+    first row that raises when scored alone.
 
     Args:
         call: index of the call that raised.
@@ -2899,7 +2839,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
-    if isinstance(function, PerSample):
+    if is_per_sample(function):
         return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
@@ -2930,7 +2870,44 @@ def raw_results(
         (name, i), cause = owners[failed.number], failed.__cause__
         raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
-    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+    return {n: r if is_per_sample(functions[n]) else r[0] for n, r in results.items()}
+
+
+class Reward:
+    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
+
+    Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
+    [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
+    with the parameters `prompt` and `completion` is called for each sample.
+    """
+
+    def __init__(self, specs: list[str], limits: CallLimits | None = None):
+        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
+        self.others = ()  # arguments that functions get beside columns
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, *TAKEN}:
+                name += "_2"
+            self.functions[name], self.weights[name] = function, weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        check_columns(self.functions, row, self.others)
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]]):
+        """Return (scores [n], {function: list of n floats or None}) for n completions."""
+        if not rows:  # more processes than held-out prompts
+            return [], {}
+        results = raw_results(self.functions, rows, completions, completion_ids, self.limits)
+        parts = {name: checked_scores(name, results[name], rows, completions) for name in self.functions}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+        return scores, parts
 
 
 # --------------------------------------------------------------- environments (src/parts/environments/environments.py)
@@ -4335,14 +4312,14 @@ def fit_embeddings(base, source: str) -> None:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
-def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+def with_adapter(base, source: str, trainable: bool = False):
     """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
     settings = PeftConfig.from_pretrained(source)
     settings.base_model_name_or_path = base.name_or_path
-    settings.lora_dropout = dropout
+    settings.lora_dropout = 0.0
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
@@ -4796,45 +4773,33 @@ def mismatch_mode(config: BaseConfig) -> str:
 # ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
 
 
-def has(name: str, *values):
-    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
-
-    def condition(config: BaseConfig) -> bool:
-        if not hasattr(config, name):
-            return False
-        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
-        return held in values if values else not held
-
-    return condition
-
-
-def is_never_held_out(config: BaseConfig) -> bool:
-    return not (held_out_source(config) or getattr(config, "hold_out", 0))
-
-
-def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; under verl it always does."""
-    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+def does_nothing(config: BaseConfig, decider: str, values: tuple) -> bool:
+    """Whether the deciding setting has one of the values, or is off where none are given; False without such a one."""
+    if decider in ("always", "held_out"):
+        return decider == "always" or not (held_out_source(config) or getattr(config, "hold_out", 0))
+    if not hasattr(config, decider) or (decider == "rollout_engine" and hasattr(config, "hardware")):
+        return False  # under verl, which has hardware, vLLM always samples
+    held = mismatch_mode(config) if decider == "mismatch" else getattr(config, decider)  # what auto stands for
+    return held in values if values else not held
 
 
 BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
 VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
 OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+# (settings, the one that decides whether they act, its values where they do not, why, what makes them act); of all
+# trainers, TRL's names too
 IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (BOUNDS, has("mismatch", "none"), "no mismatch is corrected", "--mismatch seq_mask"),
-    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
-    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
-    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
-    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
-    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
-    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
+    (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
+    (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
+    (BOUNDS[:1], "mismatch", ("tis",), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), "rollout_engine", ("hf",), "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), "rollout_engine", ("vllm",), "vLLM has graphs of its own", "--rollout_engine hf"),
+    (VLLM_OF_TRL, "use_vllm", (), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, "loss_type", ("sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], "loss_type", ("cispo",), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, "held_out", (), "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
@@ -4858,14 +4823,14 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
+        table.append((names, "always", (), once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
         names = (*OF_RATIO, "mismatch", *BOUNDS)
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+        table = [*IDLE, (names, "always", (), f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
+    for names, decider, values, why, remedy in table:
         idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
+        if idle and does_nothing(config, decider, values):
             lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
     return lines
 
@@ -5859,27 +5824,31 @@ def say_stopped(signum: int, step: int) -> int:
     return 128 + signum
 
 
-def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
-    if not DIAGNOSE.is_file():
-        return False, last
-    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-        judged = json.loads(done.stdout)["runs"][0]
-    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
-        return False, last
-    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
-    if not cause:
-        return False, last if last.endswith(" said") else ""
-    name, broken = cause["cause"], judged["verdict"] == "broken"
-    before, _, said = last.partition(" ")
-    if name != before and not broken:
-        return broken, name  # a young run may look so by chance: it is said where it is found again
-    if name != before or not said:
-        evidence = cause["evidence"][0]["text"]
-        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
-    return broken, f"{name} said"
+class Verdicts:
+    """diagnose.py's verdicts on a run. A certain cause is said once: where it is found twice running, or ends the run.
+
+    A young run may look by chance as if it had one.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.cause, self.said = folder, "", ""  # the last cause found, and the last one said
+
+    def is_broken(self, step: int) -> bool:
+        """Whether the run is broken after this step; False where diagnose.py cannot tell."""
+        command = [sys.executable, str(DIAGNOSE), str(self.folder), "--json"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+            judged = json.loads(done.stdout)["runs"][0]
+        except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
+            return False
+        cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), {"cause": ""})
+        name, again = cause["cause"], cause["cause"] == self.cause
+        broken, self.cause = bool(name) and judged["verdict"] == "broken", name
+        if name and name != self.said and (again or broken):
+            evidence = cause["evidence"][0]["text"]
+            say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+            self.said = name
+        return broken
 
 
 # ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
@@ -5975,7 +5944,7 @@ class RunLog:
 
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar, self.cause = [], None, ""
+        self.trackers, self.bar, self.verdicts = [], None, Verdicts(self.dir)
         if not self.active:
             return
         from tqdm import tqdm
@@ -6044,8 +6013,7 @@ class RunLog:
     def judge(self, step: int, steps: int, stop: StopRequest) -> None:
         """Say what is wrong with the run, at steps 3, 10, 30 … and the last; end it where --stop_when asks for that."""
         if self.active and (is_asked(step) or step == steps):
-            broken, self.cause = is_broken(self.dir, step, self.cause)
-            if broken and self.config.stop_when == "broken":
+            if self.verdicts.is_broken(step) and self.config.stop_when == "broken":
                 stop.signum = stop.signum or BROKEN
 
     def plot(self) -> None:
@@ -6122,10 +6090,8 @@ def held_out_figures(samples: list[dict], lengths: list[int], rows: list[dict]) 
     profile="",
     max_prompt_length="chat_template_kwargs",
     environment="reward_retries",
-    stages="reward_retries",
     learning_rate="entropy_coef",
     gradient_checkpointing="attn_implementation",
-    lora_dropout="lora_alpha",
     logging_steps="report_to",
     per_device_eval_batch_size="allow_overlap",
 )
@@ -6139,12 +6105,9 @@ class Config(TrainerSettings, ConversationSettings):
     )
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
-    stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     # rollout
-    steps: int = setting(
-        100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True, section="rollout"
-    )
+    steps: int = setting(100, "optimizer steps (TRL: max_steps)", free=True, section="rollout")
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
     per_device_train_batch_size: int = setting(
@@ -6159,7 +6122,6 @@ class Config(TrainerSettings, ConversationSettings):
     temperature: float = setting(1.0, "sampling temperature", positive=True)
     top_p: float = setting(1.0, "nucleus sampling; below 1 the sampler is not the policy of the loss", positive=True)
     top_k: int = setting(0, "top-k sampling (0: off); as top_p")
-    shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
     vllm_gpu_memory_utilization: float = setting(0.3, "colocate: vLLM's share of GPU memory", positive=True, free=True)
     vllm_enable_sleep_mode: bool = setting(False, "vLLM releases its memory during updates", free=True)
@@ -6177,7 +6139,6 @@ class Config(TrainerSettings, ConversationSettings):
     beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
     scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
     mask_truncated_completions: bool = setting(False, "truncated completions contribute no gradient")
-    top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
     # optimization
     learning_rate: float = setting(
         0.0, "0: 5e-4 below 50M parameters, else 1e-6; with LoRA ten times that", section="optimization"
@@ -6195,7 +6156,6 @@ class Config(TrainerSettings, ConversationSettings):
     )
     use_cpu: bool = setting(False, "train on the CPU even if there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
-    lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
     save_dtype: str = setting(
         "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
@@ -6264,6 +6224,7 @@ SET_HERE = {
     "generation_batch_size": "--steps_per_generation",
     "auto_find_batch_size": "--profile memory",
     "data_seed": "--seed",
+    "shuffle_dataset": "leaving it out: each pass over the prompts has an order of its own",
     "max_tool_calling_iterations": "--max_turns, which is one more",
     **dict.fromkeys(("remove_unused_columns", "num_generations_eval"), "leaving it out"),
     **dict.fromkeys(("load_best_model_at_end", "disable_tqdm"), "leaving it out"),
@@ -6313,11 +6274,10 @@ def check_settings(config: Config) -> None:
     check_values(c, "model", "data", "output_dir", "prompt_column")
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_length)
-    need(c.steps or c.num_train_epochs or c.stages, "got --steps 0; expected 1 or more")
+    need(c.steps or c.num_train_epochs, "got --steps 0; expected 1 or more")
     need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
     need(c.lora_rank or not c.merge_lora, "got --merge_lora without adapters; try --lora_rank 16")
-    need(not (c.stages and c.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
-    need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected at most 1")
+    need(c.top_p <= 1, f"got top_p {c.top_p}; expected at most 1; try 0.95")
     idle = c.vllm_args and c.use_vllm != "colocate"
     need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
     missing = [name for name in c.report_to if not importlib.util.find_spec(name)]
@@ -6409,9 +6369,7 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
-    if config.shuffle_dataset:
-        return batch_rows(range(count), config, 0, length)
-    return [i % count for i in range(length)]
+    return batch_rows(range(count), config, 0, length)
 
 
 OPTIONAL = ("steps_per_generation", "epsilon_high", "vllm_server_base_url")  # 0 or "" here is None there
@@ -6472,49 +6430,24 @@ def trl_config(config: Config, steps: int):
 # ------------------------------------------------------------------------ rewards (src/programs/grpo_train/rewards.py)
 
 
-@dataclass
-class Stage:
-    """Some steps of the run with their own rewards."""
-
-    weights: dict[str, float]  # by name of the function
-    steps: int
-
-
 def environment_score(rows: list[dict]) -> list[float | None]:
     """The environments' own scores of conversations, known once these were played; None where there is none."""
     return [row["talk"].score for row in rows]
 
 
-class Scorer:
-    """The reward functions of all stages, as TRL calls them, and what they said of the latest rollout.
+class Scorer(Reward):
+    """The reward functions, as TRL calls them, and what they said of the latest rollout.
 
     TRL sees one function per name and one column, `row`: the number of the row in `rows`. So rewards get the values of
     the file itself, not what a table with one type per column would have made of them.
     """
 
-    def __init__(self, rows: list[dict], limits: CallLimits | None = None):
-        self.rows, self.functions, self.names, self.active, self.weights = rows, {}, {}, set(), {}
-        self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
+    def __init__(self, rows: list[dict], specs: list[str], limits: CallLimits | None = None):
+        super().__init__(specs, limits)
+        self.others = (*TRL_EXTRAS, "environments")
+        self.rows, self.tokenizer, self.eos_ids = rows, None, []  # make_trainer gives the last two
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
         self.heard = None  # (rows, messages) of the latest conversations, where completions are conversations
-
-    def add(self, function, weight: float, weights: dict[str, float]) -> None:
-        """Take a function into a stage's weights, under its own name where no other has that."""
-        name = self.names.get(id(function))
-        if not name:
-            name = getattr(function, "__name__", type(function).__name__)
-            while name in {*self.functions, *TAKEN}:
-                name += "_2"
-            self.names[id(function)], self.functions[name] = name, as_reward(function)
-        weights[name] = weights.get(name, 0.0) + weight
-
-    def check_columns(self, row: dict) -> None:
-        """Raise UserError if a function requires an argument that the data does not have."""
-        functions = {name: function for name, function in self.functions.items() if function is not environment_score}
-        check_columns(functions, row, others=(*TRL_EXTRAS, "environments"))
-
-    def enter(self, stage: Stage) -> None:
-        self.active, self.weights = {*stage.weights}, stage.weights
 
     def for_trl(self) -> list[Callable]:
 
@@ -6535,8 +6468,6 @@ class Scorer:
             said = as_completions(self.tokenizer, rows, completion_ids, self.eos_ids) if not self.heard else None
             seen, said = self.heard or (rows, said)
             self.latest = {"completion_ids": completion_ids, "completions": said, "rows": seen, "rewards": {}}
-        if name not in self.active:
-            return [None] * len(completion_ids)
         values = self.score(name, self.latest["rows"], self.latest["completions"], completion_ids, extra)
         self.latest["rewards"][name] = values
         self.seconds += time.perf_counter() - begin
@@ -6550,21 +6481,19 @@ class Scorer:
         results = raw_results({name: function}, rows, completions, completion_ids, self.limits, **extra)
         return checked_scores(name, results[name], rows, completions)
 
-    def as_samples(
-        self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict
-    ) -> list:
+    def as_samples(self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict) -> list[dict]:
         samples = []
         for i, row in enumerate(rows):
             parts = {name: values[i] for name, values in rewards.items()}
             sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": parts}
-            score = sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
+            score = sum(self.weights[name] * value for name, value in parts.items() if value is not None)
             sample |= {"score": score, "length": len(ids[i]), "columns": row["columns"]}
             samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in self.eos_ids})
         return samples
 
     def samples(self) -> list[dict]:
         seen = self.latest
-        return self.as_samples(seen["rows"], seen["completions"], seen["completion_ids"], seen["rewards"], self.weights)
+        return self.as_samples(seen["rows"], seen["completions"], seen["completion_ids"], seen["rewards"])
 
     def state_dict(self) -> dict:
         """State of the functions that have one, such as AdaptiveReward."""
@@ -6603,65 +6532,30 @@ def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: l
     return made
 
 
-def stage_rewards(name: str, config: Config) -> list[tuple]:
-    """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
-    word, star, weight = name.partition("*")
-    given = {spec_parts(spec)[1]: spec for spec in config.reward}
-    library = {one: one for one in library_rewards(EMBEDDED_REWARDS)}
-    names = (word, f"{word}_reward")
-    target = next((known[one] for known in (given, library) for one in names if one in known), word)
-    return load_rewards(target.partition("*")[0] + star + weight if star else target)
-
-
-def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
-    """(rewards, steps) per stage, from `a+b*0.5:200,c:800`."""
-    stages = []
-    for part in ",".join(specs).split(",") if specs else []:
-        match = re.fullmatch(r"\s*(.+):([1-9]\d*)\s*", part)
-        need(match, f"got stage {part!r}; expected rewards:steps; try --stages format:200,correctness:800")
-        stages.append((match[1].split("+"), int(match[2])))
-    return stages
-
-
-def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
-    """The reward functions and the stages of the run; without --stages there is one."""
-    scorer, stages, staged = Scorer(rows, call_limits(config)), [], parse_stages(config.stages)
-    planned = [([pair for name in names for pair in stage_rewards(name, config)], steps) for names, steps in staged]
-    if not planned:
-        given = config.reward if config.environment else specs_for(config.data, config.reward)
-        planned = [([pair for spec in given for pair in load_rewards(spec)], 0)]
-    for pairs, steps in planned:
-        stages.append(Stage({}, steps))
-        for function, weight in pairs:
-            scorer.add(function, weight, stages[-1].weights)
-    named = {spec_parts(word)[1] for words, _ in staged for word in words}
-    for spec in config.reward if named else []:
-        name = spec_parts(spec)[1]
-        got = f"got --reward {spec!r}, which no stage of --stages names"
-        need({name, name.removesuffix("_reward")} & named, f"{got}; expected each in one; try it without")
+def load_scorer(config: Config, rows: list[dict]) -> Scorer:
+    """The reward functions of a run."""
+    specs = config.reward if config.environment else specs_for(config.data, config.reward)
+    scorer = Scorer(rows, specs, call_limits(config))
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:
         raise UserError(f"got a state_dict that is not JSON ({error}); expected numbers, text, lists") from error
-    scorer.enter(stages[0])
-    return scorer, stages
+    return scorer
 
 
 # ------------------------------------------------------------------ evaluation (src/programs/grpo_train/evaluation.py)
 
 
-def let_environments_score(config: Config, environments: Environments, scorer: Scorer, stages: list[Stage]) -> None:
-    """Put the environments' own score beside the rewards of every stage, with weight 1; refuse what nothing pays."""
+def let_environments_score(config: Config, environments: Environments, scorer: Scorer) -> None:
+    """Put the environments' own score beside the rewards, with weight 1; refuse what nothing pays."""
     check_environments(config, environments, scorer.functions)
     kinds = environments.kinds.values()
     if not any(map(pays, kinds)):
         return
-    environment_part = {OF_ENVIRONMENT: environment_score}
-    scored = any(kind.scores for kind in kinds)  # then it is what a held-out row's full marks are
-    scorer.functions = environment_part | scorer.functions if scored else scorer.functions | environment_part
-    for stage in stages:
-        stage.weights = {OF_ENVIRONMENT: 1.0} | stage.weights if scored else stage.weights | {OF_ENVIRONMENT: 1.0}
-    scorer.enter(stages[0])
+    scorer.functions |= {OF_ENVIRONMENT: environment_score}
+    scorer.weights |= {OF_ENVIRONMENT: 1.0}
+    if any(kind.scores for kind in kinds):  # then it comes first: it is what a held-out row's full marks are
+        scorer.functions = {OF_ENVIRONMENT: environment_score} | scorer.functions
 
 
 def check_sampling_apart(trainer) -> None:
@@ -6759,16 +6653,10 @@ def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[d
     return play(rows, setup, sample)
 
 
-def evaluate(
-    config: Config, trainer, scorer: Scorer, goal: Stage, rows: list[dict], setup: PlaySetup | None = None
-) -> tuple[dict, list[dict]]:
-    """Greedy held-out evaluation by the rewards of `goal`, the last stage.
+def evaluate(config: Config, trainer, scorer: Scorer, rows: list[dict], setup: PlaySetup | None = None) -> tuple:
+    """(Metrics, samples) of a greedy held-out evaluation, of conversations if there is a `setup` to play them with.
 
-    Args:
-        setup: what conversations are played with, in the place of completions.
-
-    Returns:
-        (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
+    Accuracy is the share of rows with full marks, 1 or more, from the first function.
     """
     rank, size = world()
     share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
@@ -6784,8 +6672,8 @@ def evaluate(
         else:
             said = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids)
         extra = TRL_EXTRAS | {"trainer_state": trainer.state}
-        rewards = {name: scorer.score(name, share, said, ids, extra) for name in goal.weights if share}
-        samples = scorer.as_samples(share, said, ids, rewards, goal.weights)
+        rewards = {name: scorer.score(name, share, said, ids, extra) for name in scorer.functions if share}
+        samples = scorer.as_samples(share, said, ids, rewards)
         if setup:
             samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
     scorer.load_state_dict(states)
@@ -6995,25 +6883,24 @@ class Prepared:
     rows: list[dict]
     held_out: list[dict]
     scorer: Scorer
-    stages: list[Stage]
     parameters: int
     setup: PlaySetup | None  # what conversations are played with
 
 
 class GrpoRun:
-    """What happens around TRL's steps: stages, evaluation, logs, stopping, and the state that a resume needs.
+    """What happens around TRL's steps: evaluation, logs, stopping, and the state that a resume needs.
 
     `make_callback` gives it to the trainer as a callback whose state TRL writes into every trainer_state.json.
     """
 
     def __init__(self, ready: Prepared):
-        self.config, self.plan, self.scorer, self.stages = ready.config, ready.plan, ready.scorer, ready.stages
+        self.config, self.plan, self.scorer = ready.config, ready.plan, ready.scorer
         self.held_out, self.setup = ready.held_out, ready.setup
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         sizes = [self.plan.completions_per_step, self.plan.completions_per_rollout]
         self.memory, self.pending, self.sizes = {}, {}, sizes
-        self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
+        self.signum, self.bad, self.started = 0, 0, time.perf_counter()
         self.step_started = self.started
 
     def state(self) -> dict:
@@ -7040,7 +6927,7 @@ class GrpoRun:
         """Evaluate, write samples, and return metrics and a few examples."""
         half, given = max(1, self.config.per_device_eval_batch_size // 2), (self.config, self.trainer, self.scorer)
         with room_for("in the evaluation", f"--resume --per_device_eval_batch_size {half}"):
-            metrics, samples = evaluate(*given, self.stages[-1], self.held_out, self.setup)
+            metrics, samples = evaluate(*given, self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
@@ -7054,17 +6941,6 @@ class GrpoRun:
     def on_step_begin(self, args, state, control, **_):
         forget_peak()
         self.step_started = time.perf_counter()
-        ends = itertools.accumulate(stage.steps for stage in self.stages[:-1])
-        now = sum(state.global_step >= end for end in ends)
-        if now == self.stage:
-            return
-        self.stage, stage = now, self.stages[now]
-        self.scorer.enter(stage)
-        weights = [stage.weights.get(name, 0.0) for name in self.scorer.functions]
-        self.trainer.reward_weights = torch.tensor(weights, dtype=torch.float32)
-        if len(self.stages) > 1:
-            names = ", ".join(f"{name} x {weight:g}" for name, weight in stage.weights.items())
-            say(f"stage {now + 1} of {len(self.stages)} from step {state.global_step + 1}: {names}")
 
     def on_step_end(self, args, state, control, **_):
         """Evaluate, write samples and curves, and stop where a signal asked for it."""
@@ -7141,7 +7017,7 @@ class GrpoRun:
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
         judge_logprobs(self.config, args, self.watch, step, logs)
         self.log.judge(step, self.plan.steps, self.stop)
-        refuse_unscored(self.scorer.none_in_a_row, self.plan.rollouts, self.scorer.active)
+        refuse_unscored(self.scorer.none_in_a_row, self.plan.rollouts, {*self.scorer.functions})
 
 
 def make_callback(run: GrpoRun):
@@ -7169,13 +7045,13 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
 
         options = args.model_init_kwargs | extra | ({"device_map": None} if world()[1] > 1 else {})
         base = load_whole(create_model_from_path, base_of(config.model), **options)
-        return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout), {}
+        return with_adapter(base, config.model, trainable=True), {}
     if config.lora_rank:
         from peft import LoraConfig
 
         alpha = config.lora_alpha or 2 * config.lora_rank
-        lora = {"r": config.lora_rank, "lora_alpha": alpha, "lora_dropout": config.lora_dropout}
-        extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
+        lora = LoraConfig(r=config.lora_rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+        extra["peft_config"] = lora
     return config.model, extra
 
 
@@ -7191,6 +7067,7 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
     from trl.trainer import grpo_trainer
 
     config, rows, tokenizer = ready.config, ready.rows, ready.tokenizer
+    args.reward_weights = [run.scorer.weights[name] for name in run.scorer.functions]
     leave_out_cudnn_attention()
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
     decoded = [tokenizer.decode(row["prompt_ids"]) for row in rows]
@@ -7286,12 +7163,11 @@ def prepare_run(config: Config) -> Prepared:
     if environments:
         check_chat_template(config, tokenizer)
     rows, held_out = load_splits(config, tokenizer)
-    scorer, stages = load_stages(config, rows)
-    if environments:
-        let_environments_score(config, environments, scorer, stages)
+    scorer = load_scorer(config, rows)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
     if environments:
+        let_environments_score(config, environments, scorer)
         check_environment_rows(environments, rows + held_out)
         ends = ending_ids(generation_settings(base_of(config.model)).eos_token_id, tokenizer)
         setup = make_play_setup(config, tokenizer, ends, environments)
@@ -7300,10 +7176,6 @@ def prepare_run(config: Config) -> Prepared:
         scorer.rows = rows
     parameters = sum(p.numel() for p in shaped_network(config, config.model).parameters())
     resolved = fill_in(config, parameters)
-    if config.stages:
-        resolved.steps = sum(stage.steps for stage in stages)
-        if "steps" in config.given and config.steps != resolved.steps:
-            say(f"note: steps {config.steps}: without effect, as the stages have {resolved.steps}; try other --stages")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     plan = plan_batches(resolved, processes, len(rows))
     at_once = plan.completions_per_rollout // processes  # what training has memory for
@@ -7317,7 +7189,7 @@ def prepare_run(config: Config) -> Prepared:
     if processes == 1 or "RANK" in os.environ:
         trl_config(resolved, plan.steps)  # making it joins the processes, which then choose as one
     say_idle(resolved, plan.steps_per_rollout)
-    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
+    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, parameters, setup)
 
 
 def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: int) -> dict[str, float]:
@@ -7364,7 +7236,8 @@ def splits(config: Config, given: frozenset[str], heed: bool) -> list[dict]:
     batch, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
     left_open = given.isdisjoint(names)
-    exact = config.loss_type != "bnpo" and config.top_entropy_quantile == 1  # these look at a forward pass
+    quantile = any(pair.startswith("top_entropy_quantile") for pair in config.trainer_args)
+    exact = config.loss_type != "bnpo" and not quantile  # these look at a forward pass
     sizes = [size for size in ladder(batch, 1) if batch % size == 0] if exact and (left_open or not heed) else [batch]
     return [{names[0]: size, names[1]: passes * batch // size} for size in sizes]
 
@@ -7404,8 +7277,8 @@ def show_trl_plan(config: Config) -> int:
         "passes_over_the_data": round(passes, 2),
         "completion_tokens_at_most": completions * turns * resolved.max_completion_length,
     }
-    shown = {"batch": batch, "stages": [dataclasses.asdict(stage) for stage in ready.stages]}
-    shown |= {"parameters": ready.parameters, **environment_plan(resolved, ready.setup)}
+    shown = {"batch": batch, "rewards": ready.scorer.weights, "parameters": ready.parameters}
+    shown |= environment_plan(resolved, ready.setup)
     sizes = sizes_of_run(ready, int(os.environ.get("WORLD_SIZE", "1")))
     show_plan(resolved, trl_device(resolved), sizes, shown)
     return 0

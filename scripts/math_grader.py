@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
 #         79-89  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        92-306  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       309-450  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       453-534  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       537-855  vocabulary      Patterns, names and units; bringing texts into one notation
-#      858-1257  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1260-1440  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1443-1690  equality        Equality of values and of answers
-#     1693-1947  answers         Find the final answer in a completion or a gold column; the score; the command line
+#        92-307  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       310-451  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       454-535  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       538-858  vocabulary      Patterns, names and units; bringing texts into one notation
+#      861-1260  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1263-1443  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1446-1693  equality        Equality of values and of answers
+#     1696-1950  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -170,11 +170,12 @@ _RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also 
     rf"(?![^.\n]*(?:{NEGATED}))(?i: [^.\n]{{0,20}}(?:\b(?:also|equally)\b[^.\n]{{0,20}}\b{_RIGHT}"
     rf"|\b{_RIGHT}[^.\n]{{0,9}}\b(?:too|also|as well)\b))"
 )
+_SO = r"\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+_SO_LETTER = r"[*_(]{0,5}[A-J][*_)]{0,5}"
+_SO_ENDS = rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z)"
 WEAK_MARK = re.compile(  # marks where there are no others
     r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
-    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
-    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
-    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
+    rf"|{_SO}(?={_SO_LETTER}(?:{_SO_ENDS}|(?:[.!;][*_]{{0,5}}\s+|\n\s*){_SO}{_SO_LETTER}{_SO_ENDS}))"  # So A. So B.
 )
 _BEFORE = re.compile(
     r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
@@ -793,7 +794,9 @@ def _repeating(whole, start, cycle) -> str:
 
 def _unit(m: re.Match) -> str:
     """A unit without its brackets; factors such as (x) and (ab), and words such as "mod", keep theirs."""
-    words = {*re.findall(r"\w+", m[1].lower())}
+    words, number = {*re.findall(r"\w+", m[1].lower())}, " ".join(re.sub("^an? ", "one ", m[1]).split()[:2])
+    if number and _counted(number) != number:  # 12 (a dozen eggs)
+        return m[0]
     if words & _NO_UNIT:
         return "" if words & {"third", "quarters", "halves", "points"} else m[0]
     known = len(m[1]) > 2 or not m[1].isascii() or m[1].lower() in _UNITS
@@ -1703,7 +1706,7 @@ _SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's prof
     r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
 )
 _MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means
-_WORKING = re.compile(r" *\(([^()]*\d[^()]*)\)[.*]*$")
+_WORKING = re.compile(r" *\(([^()]+)\)[.*]*$")
 _RESTATED = re.compile(r"^\s*(?:or|i\.e\.,?|that is,?|which is|equivalently,?|equal to|=)\s")
 _NUMBER = re.compile(r"[*$\\( ]*(-?\d[\d,]*(?:\.\d+)?)")
 _TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")

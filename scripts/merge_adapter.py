@@ -24,14 +24,14 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 # Contents
 #        54-106  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       109-117  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       120-297  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       300-320  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       323-341  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       344-369  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       372-418  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#       421-570  adapters       LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#       573-610  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       613-765  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       120-311  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       314-334  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       337-355  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       358-383  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       386-432  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#       435-584  adapters       LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#       587-624  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       627-770  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import contextlib
@@ -194,12 +194,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -528,14 +542,14 @@ def fit_embeddings(base, source: str) -> None:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
-def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+def with_adapter(base, source: str, trainable: bool = False):
     """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
     settings = PeftConfig.from_pretrained(source)
     settings.base_model_name_or_path = base.name_or_path
-    settings.lora_dropout = dropout
+    settings.lora_dropout = 0.0
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
@@ -617,18 +631,12 @@ TEXTS = ("The capital of France is", "34+71=", "def double(x):\n    return")
 TOLERANCE = 1e-3  # of the largest logit, between base + adapter and the merged weights
 
 
-def inner_adapters(folder: str) -> list[str]:
-    """Adapters in subfolders, where peft writes all but the one named `default`."""
-    return [str(file.parent) for file in sorted(Path(folder).glob("*/adapter_config.json"))]
-
-
 def base_name(folder: str, base: str | None) -> str:
     """The base of an adapter that can be merged."""
     settings, got = adapter_settings(folder), f"got the adapter {folder!r}"
     if not settings and (Path(folder) / "config.json").is_file():
         raise UserError(f"{got}, a plain model; expected an adapter; there is nothing to merge: use it as it is")
-    advice = " or ".join(inner_adapters(folder)) or "a run's final/"
-    need(settings, f"{got}, without adapter_config.json; expected a folder of peft; try {advice}")
+    need(settings, f"{got}, without adapter_config.json; expected a folder of peft; try a run's final/")
     return base or settings.get("base_model_name_or_path") or ""
 
 
@@ -726,7 +734,6 @@ def merged_folder(args) -> dict:
     return {
         "wrote": str(output),
         "base": name,
-        "left_out": inner_adapters(folder),
         "dtype": str(again.dtype).removeprefix("torch."),
         "architecture": type(again).__name__,
         "chat_template": bool(getattr(tokenizer, "chat_template", None)),
@@ -751,9 +758,7 @@ def main(argv: list[str] | None = None) -> int:
         say(f"error: {error}")
         return error.code
     tell(json.dumps(report, indent=1))
-    kept, others = report["update_kept"], report["left_out"]
-    if others:
-        say(f"note: merged only the adapter in {args.adapter}; for another one, try {', '.join(others)}")
+    kept = report["update_kept"]
     if not report["largest_weight_change"]:
         say("warning: the adapter changes no weight (its B is 0): was it trained?")
     elif kept < 0.5:

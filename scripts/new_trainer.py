@@ -41,28 +41,28 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 # Contents
 #       111-165  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       168-215  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       218-421  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       424-455  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       458-485  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       488-495  user scripts   A user's Python script or notebook, read from its source
-#       498-735  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       738-831  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      834-1101  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1104-1189  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1192-1210  prompts        Load training and held-out prompts as token ids
-#     1213-1231  extracts       Extract from a Python file what some of its names need
-#     1234-1441  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1444-1715  reward forms   The forms that a reward function may have, and loading rewards from files
-#     1718-1748  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1751-1766  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#     1769-1812  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1815-1821  losses         The KL to the reference, policy and value losses, and how losses per token become one …
-#     1824-1898  idle settings  Settings without effect in a configuration: named at the start, with what would …
-#     1901-1912  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1915-1963  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
-#     1966-2202  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2205-2327  training       The check of a page, its run, and the results of both
-#     2330-2572  command        The command line
+#       218-435  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       438-469  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       472-499  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       502-509  user scripts   A user's Python script or notebook, read from its source
+#       512-732  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       735-827  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      830-1097  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1100-1183  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1186-1204  prompts        Load training and held-out prompts as token ids
+#     1207-1225  extracts       Extract from a Python file what some of its names need
+#     1228-1388  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1391-1629  reward forms   The forms that a reward function may have, and loading rewards from files
+#     1632-1662  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1665-1680  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#     1683-1726  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1729-1735  losses         The KL to the reference, policy and value losses, and how losses per token become one …
+#     1738-1800  idle settings  Settings without effect in a configuration: named at the start, with what would …
+#     1803-1814  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1817-1865  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
+#     1868-2092  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2095-2231  training       The check of a page, its run, and the results of both
+#     2234-2477  command        The command line
 
 import argparse
 import ast
@@ -292,12 +292,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -509,20 +523,14 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
-)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
-NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -591,10 +599,8 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -631,8 +637,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
-    elif REPLY.match(head):
-        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -643,11 +647,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -657,7 +657,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -665,9 +665,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -714,9 +711,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -775,9 +772,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -1139,12 +1135,10 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
-    sizes, drawn, rows = {}, set(), 0
-    for task in tasks:
-        sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+def drawn_tasks(tasks: list, count: int, seed: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash of task and seed in any order."""
+    sizes, drawn, rows = Counter(tasks), set(), 0
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(f"{seed}{task!r}".encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -1234,20 +1228,6 @@ def bound_names(statement: ast.AST) -> set[str]:
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
-def text_of_turns(completion) -> str:
-    """The text of a completion or prompt; contents of messages are joined by newlines."""
-    if isinstance(completion, str):
-        return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
-
-
-def text_of_answers(completion) -> str:
-    """The text of a completion; of a conversation only the assistant's messages."""
-    if isinstance(completion, str):
-        return completion
-    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
-
-
 def own_copy(value):
     """Copy what a reward could change of a column or prompt: lists, dicts, sets and arrays, but no environments."""
     if type(value) is list:
@@ -1267,10 +1247,6 @@ def user_place(error: BaseException) -> str:
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
     places = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
     return places[-1] if places else ""
-
-
-# what TRL hands over besides the lists over the samples
-TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
@@ -1316,33 +1292,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -1358,14 +1307,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -1401,7 +1348,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -1423,7 +1370,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -1434,7 +1381,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -1446,6 +1393,19 @@ REWARD_STATE = OwnState()
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 )
+
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+}
 
 
 def is_per_sample(function) -> bool:
@@ -1463,45 +1423,6 @@ def is_per_sample(function) -> bool:
     return bool(one)
 
 
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -1516,14 +1437,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -1560,7 +1473,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -1575,7 +1488,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -1639,6 +1551,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -1647,7 +1564,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -1665,7 +1582,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
@@ -1683,7 +1600,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -1692,10 +1609,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -1723,7 +1637,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
     Note an optional argument that no column fills if a column has nearly its name.
     """
-    given = {*reward_arguments([row], [""], [[]]), *others}
+    given = {*reward_arguments([row], [""], [[]]), "prompt", "completion", *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
         reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
@@ -1824,45 +1738,33 @@ def mismatch_mode(config: BaseConfig) -> str:
 # ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
 
 
-def has(name: str, *values):
-    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
-
-    def condition(config: BaseConfig) -> bool:
-        if not hasattr(config, name):
-            return False
-        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
-        return held in values if values else not held
-
-    return condition
-
-
-def is_never_held_out(config: BaseConfig) -> bool:
-    return not (held_out_source(config) or getattr(config, "hold_out", 0))
-
-
-def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; under verl it always does."""
-    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+def does_nothing(config: BaseConfig, decider: str, values: tuple) -> bool:
+    """Whether the deciding setting has one of the values, or is off where none are given; False without such a one."""
+    if decider in ("always", "held_out"):
+        return decider == "always" or not (held_out_source(config) or getattr(config, "hold_out", 0))
+    if not hasattr(config, decider) or (decider == "rollout_engine" and hasattr(config, "hardware")):
+        return False  # under verl, which has hardware, vLLM always samples
+    held = mismatch_mode(config) if decider == "mismatch" else getattr(config, decider)  # what auto stands for
+    return held in values if values else not held
 
 
 BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
 VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
 OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+# (settings, the one that decides whether they act, its values where they do not, why, what makes them act); of all
+# trainers, TRL's names too
 IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (BOUNDS, has("mismatch", "none"), "no mismatch is corrected", "--mismatch seq_mask"),
-    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
-    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
-    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
-    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
-    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
-    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
+    (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
+    (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
+    (BOUNDS[:1], "mismatch", ("tis",), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), "rollout_engine", ("hf",), "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), "rollout_engine", ("vllm",), "vLLM has graphs of its own", "--rollout_engine hf"),
+    (VLLM_OF_TRL, "use_vllm", (), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, "loss_type", ("sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], "loss_type", ("cispo",), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, "held_out", (), "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
@@ -1886,14 +1788,14 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
+        table.append((names, "always", (), once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
         names = (*OF_RATIO, "mismatch", *BOUNDS)
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+        table = [*IDLE, (names, "always", (), f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
+    for names, decider, values, why, remedy in table:
         idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
+        if idle and does_nothing(config, decider, values):
             lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
     return lines
 
@@ -2073,63 +1975,51 @@ def with_change(source: str, kind: str, name: str) -> str:
     return source
 
 
-def one_name_each(nodes: list[ast.stmt]) -> list[ast.stmt]:
-    """Statements whose imports bind one name each."""
-    statements = []
-    for node in nodes:
-        names = node.names if isinstance(node, IMPORTS) else []
-        statements += [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]
-    return statements
+def imported(node: ast.stmt) -> set[tuple]:
+    """(module, name, alias) of each name that a statement imports."""
+    return {(getattr(node, "module", ""), x.name, x.asname) for x in node.names} if isinstance(node, IMPORTS) else set()
 
 
-def origins(nodes: list[ast.stmt]) -> dict[str, str]:
-    """{name that statements bind: its import, or "" for another statement}; `import a.b` imports a."""
+def origins(nodes: list[ast.stmt]) -> dict[str, tuple]:
+    """{name that statements bind: (module, name) that it imports, () for none}; `import a.b` imports a."""
     origin_of = {}
-    for node in one_name_each(nodes):
-        is_module = isinstance(node, ast.Import) and not node.names[0].asname
-        origin = ast.unparse(node) if isinstance(node, IMPORTS) else ""
-        origin_of |= {name: f"import {name}" if is_module else origin for name in bound_names(node)}
+    for node in nodes:
+        origin_of |= {} if isinstance(node, IMPORTS) else dict.fromkeys(bound_names(node), ())
+        for module, name, alias in imported(node):
+            name = name if module or alias else name.partition(".")[0]
+            origin_of[alias or name] = module, name
     return origin_of
 
 
-def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt]]:
-    """(text, statements) of a Python file.
+def with_text(source: str, flag: str, spec: str) -> str:
+    """The page with the code of FILE.py:name before its Config, once.
 
-    The text is without known imports, its docstring and a block `if __name__ == ...`.
+    What only a program runs, the docstring, and imports that the page has are left out.
     """
-    text = Path(file).read_text(encoding="utf-8")
+    file, _, name = spec.rpartition(":")
+    need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
+    text, page = Path(file).read_text(encoding="utf-8"), ast.parse(source).body
     try:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
-    lines = text.splitlines()
-    for node in body:
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        is_import = isinstance(node, IMPORTS) and ";" not in lines[node.lineno - 1]
-        parts = [ast.unparse(x) for x in one_name_each([node])] if is_import else []
-        unknown = [x for x in parts if x not in known and not x.startswith("from __future__")]
-        if is_text or is_main or len(unknown) < len(parts):
-            height = node.end_lineno - node.lineno + 1
-            lines[node.lineno - 1 : node.end_lineno] = ["; ".join(unknown), *[""] * (height - 1)]
-    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip()), body
-
-
-def with_text(source: str, flag: str, spec: str) -> str:
-    """The page with the code of FILE.py:name before its Config, once."""
-    file, _, name = spec.rpartition(":")
-    need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
-    page = ast.parse(source).body
-    text, body = own_text(file, {*map(ast.unparse, one_name_each([x for x in page if isinstance(x, IMPORTS)]))})
     theirs = [node.name for node in body if hasattr(node, "name")]
     known = f"which {file} does not define; expected one of {', '.join(theirs)}"
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
     statements = {*map(ast.unparse, page)}
     if all(ast.unparse(x) in statements for x in body if hasattr(x, "name") or isinstance(x, ast.Assign)):
         return source  # another flag has inserted it
-    of_page, others = origins(page), origins(body)
+    of_page, others, lines = origins(page), origins(body), text.splitlines()
+    page_imports = set().union(*map(imported, page))
     both = sorted(x for x in of_page.keys() & others if not of_page[x] or of_page[x] != others[x])
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
+    for node in body:
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        is_known = isinstance(node, IMPORTS) and imported(node) <= page_imports
+        if is_text or is_main or is_known or getattr(node, "module", "") == "__future__":
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip())
     return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)
 
 
@@ -2205,6 +2095,7 @@ def as_flags(given: dict, names) -> list[str]:
 # --------------------------------------------------------------------- training (src/programs/new_trainer/training.py)
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
+CHATS = {"messages", "conversations"}  # columns of whole conversations
 
 
 def follow(command: list[str], **kwargs) -> tuple[int, int]:
@@ -2273,13 +2164,26 @@ def is_jsonl(file: str) -> bool:
     return SUFFIXES.get(Path(file).suffix.lower(), "jsonl") == "jsonl"
 
 
-def page_rows(flag: str, file: str, column: str) -> list[dict]:
-    """Rows {"prompt", "columns"} of a file; UserError where a row has no prompt."""
+def prompts_of_chats(file: str) -> list[tuple[str, dict]]:
+    """(place, row) of conversations as data_loader.py writes them: `prompt` is all before the last answer."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / Path(file).with_suffix(".jsonl").name
+        command = [sys.executable, str(BUNDLE / "scripts" / "data_loader.py"), file, "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        need(done.returncode == 0, done.stderr.strip().rpartition("error: ")[2])
+        return placed_json_lines(out)
+
+
+def page_rows(flag: str, file: str, column: str) -> tuple[list[dict], bool]:
+    """(rows {"prompt", "columns"} of a file, whether a page reads it as it is); UserError without a prompt."""
     need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected rows with a column {column}")
     try:
         placed = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
         need(placed, f"got --{flag} {file} without rows; expected some with a column {column}")
-        return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in placed]
+        chats = column == "prompt" and "prompt" not in placed[0][1] and bool(CHATS & placed[0][1].keys())
+        placed = prompts_of_chats(file) if chats else placed
+        rows = [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in placed]
+        return rows, is_jsonl(file) and not chats
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
@@ -2290,7 +2194,7 @@ def check_reward(spec: str, rows: list[dict], column: str) -> None:
     for function, _ in load_rewards(spec):
         name = getattr(function, "__name__", type(function).__name__)
         columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
-        check_columns({name: as_reward(function)}, {"prompt": rows[0]["prompt"], "columns": columns})
+        check_columns({name: function}, {"prompt": rows[0]["prompt"], "columns": columns})
 
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:
@@ -2375,11 +2279,12 @@ def rows_text(rows: list[dict]) -> str:
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
     """(rows, JSONL file to write) by setting; held-out rows know whether they train.
 
-    The files lie beside OUT, which a later run moves. They hold rows that are split here, or that are not JSONL.
+    The files lie beside OUT, which a later run moves. They hold rows that are split here, or that no page reads.
     """
     column = given.get("prompt_column", "prompt")
-    rows = {name: page_rows(name, given[name], column) for name in ("data", "eval_data") if started and given.get(name)}
-    moved = {name for name in rows if not is_jsonl(given[name])}
+    names = [name for name in ("data", "eval_data") if started and given.get(name)]
+    read = {name: page_rows(name, given[name], column) for name in names}
+    rows, moved = {name: x for name, (x, _) in read.items()}, {name for name, (_, as_is) in read.items() if not as_is}
     if args.hold_out is not None:
         ready = "out" in given and rows.get("data")
         need(ready, f"got --hold_out {args.hold_out} without a run; expected --data and --out, as for a run")
@@ -2387,8 +2292,8 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
         rows = dict(zip(("data", "eval_data"), parts, strict=True))
         moved = {*rows}
     folder = Path(f"{Path(given.get('out') or args.file.removesuffix('.py'))}_data")
-    names = {"data": "train.jsonl", "eval_data": "held_out.jsonl"}
-    files = {name: folder / file for name, file in names.items() if name in moved}
+    files = {"data": folder / "train.jsonl", "eval_data": folder / "held_out.jsonl"}
+    files = {name: file for name, file in files.items() if name in moved}
     for name, file in files.items():
         same = not file.exists() or file.read_text(encoding="utf-8") == rows_text(rows[name])
         need(same, f"got {file}, which has other rows; expected a new folder; try another --out")

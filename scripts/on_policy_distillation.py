@@ -39,56 +39,56 @@ failed, 4 training diverged, 5 vLLM has other weights than the policy, 128 + n s
 # Contents
 #       145-248  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       251-300  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       303-506  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       509-744  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      747-1138  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1141-1211  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1214-1451  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1454-1547  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1550-1807  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1810-2020  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2023-2114  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2117-2234  prompts           Load training and held-out prompts as token ids
-#     2237-2266  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2269-2487  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2490-2761  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2764-3083  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3086-3098  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     3101-3148  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3151-3363  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3366-3483  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     3486-3552  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3555-3657  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3660-3858  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3861-4115  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4118-4440  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4443-4563  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4566-4814  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4817-4899  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4902-5111  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5114-5251  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5254-5446  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5449-5502  rollouts          Sample and score a batch's rows over all processes
-#     5505-5580  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5583-5663  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5666-5739  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5742-5894  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5897-6068  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6071-6390  memory            The memory that a run will need, from the shape of its networks
-#     6393-6623  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6626-6669  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
-#     6672-6835  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6838-6944  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6947-7063  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     7066-7108  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7111-7462  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7465-7579  paired tests      Intervals, paired tests, pass@k
-#     7582-7660  settings          Settings of the trainer, and contradictions between them
-#     7663-7847  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7850-8089  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
-#     8092-8170  evaluation        The held-out gap between student and teacher
-#     8173-8321  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8324-8407  run               The memory and the plan of a run, its loop, and the command line
+#       303-520  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       523-758  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      761-1152  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1155-1225  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1228-1448  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1451-1543  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1546-1803  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1806-2013  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2016-2105  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2108-2226  prompts           Load training and held-out prompts as token ids
+#     2229-2258  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2261-2450  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2453-2691  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2694-3023  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3026-3038  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     3041-3088  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3091-3303  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3306-3423  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     3426-3492  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3495-3597  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3600-3798  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3801-4055  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4058-4380  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4383-4503  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4506-4754  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4757-4839  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4842-5051  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5054-5191  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5194-5386  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5389-5442  rollouts          Sample and score a batch's rows over all processes
+#     5445-5520  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5523-5591  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5594-5654  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5657-5809  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5812-5983  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5986-6305  memory            The memory that a run will need, from the shape of its networks
+#     6308-6538  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6541-6584  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     6587-6750  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6753-6859  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6862-6978  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     6981-7027  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7030-7380  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7383-7497  paired tests      Intervals, paired tests, pass@k
+#     7500-7572  settings          Settings of the trainer, and contradictions between them
+#     7575-7756  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7759-7997  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     8000-8078  evaluation        The held-out gap between student and teacher
+#     8081-8229  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8232-8315  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -377,12 +377,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -1225,20 +1239,14 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
-)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
-NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1307,10 +1315,8 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1347,8 +1353,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
-    elif REPLY.match(head):
-        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1359,11 +1363,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1373,7 +1373,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1381,9 +1381,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1430,9 +1427,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1491,9 +1488,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -2003,9 +1999,6 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say(f"warning: {template} does not read {', '.join(unread)}")
     for message in unread_messages(tokenizer, prompts, settings):
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
-    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
-        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
-        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2058,12 +2051,10 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
-    sizes, drawn, rows = {}, set(), 0
-    for task in tasks:
-        sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+def drawn_tasks(tasks: list, count: int, seed: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash of task and seed in any order."""
+    sizes, drawn, rows = Counter(tasks), set(), 0
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(f"{seed}{task!r}".encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -2185,13 +2176,14 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader = sibling("data_loader")
-    try:
-        read = loader.load_rows(source).rows
-    except loader.UserError as error:
-        raise UserError(f"data_loader.py: {error}") from None
+    loader, read = sibling("data_loader"), []
+    for place, row in rows:
+        try:
+            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
+        except loader.BadRow as flaw:
+            raise UserError(f"{place}: {flaw}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return [(f"{source}, row {row['id']}", row) for row in read]
+    return read
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -2362,33 +2354,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2404,14 +2369,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -2447,7 +2410,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -2469,7 +2432,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -2480,7 +2443,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -2492,6 +2455,19 @@ REWARD_STATE = OwnState()
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 )
+
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+}
 
 
 def is_per_sample(function) -> bool:
@@ -2509,45 +2485,6 @@ def is_per_sample(function) -> bool:
     return bool(one)
 
 
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -2562,14 +2499,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -2606,7 +2535,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2621,7 +2550,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2685,6 +2613,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -2693,7 +2626,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -2711,7 +2644,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
@@ -2729,7 +2662,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -2738,10 +2671,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2899,20 +2829,30 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def one_by_one(prompts: list, completions: list, **columns) -> list[dict]:
+    """The arguments of each sample: its values under the columns' names, `prompt`, and `completion`, always text."""
+    whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
+    samples = []
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        values = {name: column[i] for name, column in columns.items()}
+        samples.append(values | whole | {"prompt": prompt, "completion": text_of_answers(completion)})
+    return samples
+
+
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
+    """The calls that score a batch, as functions without arguments: one, or one per completion if it takes samples."""
     parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = one_by_one(**arguments) if is_per_sample(function) else [arguments]
+    if not takes_any:
+        given = [{p.name: one[p.name] for p in parameters if p.name in one} for one in given]
+    return [functools.partial(function, **one) for one in given]
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
+    return results if is_per_sample(function) else results[0]
 
 
 def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
@@ -2971,7 +2911,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
     Note an optional argument that no column fills if a column has nearly its name.
     """
-    given = {*reward_arguments([row], [""], [[]]), *others}
+    given = {*reward_arguments([row], [""], [[]]), "prompt", "completion", *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
         reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
@@ -2997,8 +2937,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
-    that raises when scored alone.
+    """The error of a reward that raised on a batch, with the row: for one that takes samples that of the call, else the
+    first row that raises when scored alone.
 
     Args:
         call: index of the call that raised.
@@ -3012,7 +2952,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
-    if isinstance(function, PerSample):
+    if is_per_sample(function):
         return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
@@ -3043,7 +2983,7 @@ def raw_results(
         (name, i), cause = owners[failed.number], failed.__cause__
         raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
-    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+    return {n: r if is_per_sample(functions[n]) else r[0] for n, r in results.items()}
 
 
 class Reward:
@@ -3051,7 +2991,7 @@ class Reward:
 
     Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
     [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
-    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    with the parameters `prompt` and `completion` is called for each sample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
@@ -3061,7 +3001,7 @@ class Reward:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
                 name += "_2"
-            self.functions[name], self.weights[name] = as_reward(function), weight
+            self.functions[name], self.weights[name] = function, weight
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
@@ -3271,14 +3211,14 @@ def fit_embeddings(base, source: str) -> None:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
-def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+def with_adapter(base, source: str, trainable: bool = False):
     """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
     settings = PeftConfig.from_pretrained(source)
     settings.base_model_name_or_path = base.name_or_path
-    settings.lora_dropout = dropout
+    settings.lora_dropout = 0.0
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
@@ -5583,45 +5523,33 @@ def token_weights(mask, config, tokens, sequences):
 # ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
 
 
-def has(name: str, *values):
-    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
-
-    def condition(config: BaseConfig) -> bool:
-        if not hasattr(config, name):
-            return False
-        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
-        return held in values if values else not held
-
-    return condition
-
-
-def is_never_held_out(config: BaseConfig) -> bool:
-    return not (held_out_source(config) or getattr(config, "hold_out", 0))
-
-
-def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; under verl it always does."""
-    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+def does_nothing(config: BaseConfig, decider: str, values: tuple) -> bool:
+    """Whether the deciding setting has one of the values, or is off where none are given; False without such a one."""
+    if decider in ("always", "held_out"):
+        return decider == "always" or not (held_out_source(config) or getattr(config, "hold_out", 0))
+    if not hasattr(config, decider) or (decider == "rollout_engine" and hasattr(config, "hardware")):
+        return False  # under verl, which has hardware, vLLM always samples
+    held = mismatch_mode(config) if decider == "mismatch" else getattr(config, decider)  # what auto stands for
+    return held in values if values else not held
 
 
 BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
 VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
 OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+# (settings, the one that decides whether they act, its values where they do not, why, what makes them act); of all
+# trainers, TRL's names too
 IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (BOUNDS, has("mismatch", "none"), "no mismatch is corrected", "--mismatch seq_mask"),
-    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
-    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
-    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
-    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
-    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
-    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
+    (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
+    (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
+    (BOUNDS[:1], "mismatch", ("tis",), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), "rollout_engine", ("hf",), "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), "rollout_engine", ("vllm",), "vLLM has graphs of its own", "--rollout_engine hf"),
+    (VLLM_OF_TRL, "use_vllm", (), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, "loss_type", ("sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], "loss_type", ("cispo",), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, "held_out", (), "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
@@ -5645,14 +5573,14 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
+        table.append((names, "always", (), once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
         names = (*OF_RATIO, "mismatch", *BOUNDS)
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+        table = [*IDLE, (names, "always", (), f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
+    for names, decider, values, why, remedy in table:
         idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
+        if idle and does_nothing(config, decider, values):
             lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
     return lines
 
@@ -5693,23 +5621,10 @@ def with_singles(advantages, scores, count, alone: float):
     return torch.where(count > 1, advantages, alone * scores)
 
 
-def grpo_advantages(scores, groups, config, alone: float = 0.0, **_):
-    """(R - mean_g) / (std_g + eps): GRPO (Shao 2024, arXiv 2402.03300, section 4.1.2)."""
-    mean, square, count = group_stats(scores, groups)
-    n = (count - 1 if config.advantage_std == "unbiased" else count).clamp(min=1)
-    return with_singles((scores - mean) / ((square / n).sqrt() + config.advantage_eps), scores, count, alone)
-
-
 def mean_advantages(scores, groups, alone: float = 0.0, **_):
     """R - mean_g: Dr. GRPO (Liu 2025, arXiv 2503.20783, section 3.2); also tinker, prime-rl, nanochat."""
     mean, _, count = group_stats(scores, groups)
     return with_singles(scores - mean, scores, count, alone)
-
-
-def rloo_advantages(scores, groups, alone: float = 0.0, **_):
-    """R minus the mean of the others, n / (n - 1) (R - mean_g): RLOO (Ahmadian 2024, arXiv 2402.14740)."""
-    mean, _, count = group_stats(scores, groups)
-    return with_singles((scores - mean) * count / (count - 1).clamp(min=1), scores, count, alone)
 
 
 def discounted_returns(rewards, mask, gamma: float):
@@ -7085,27 +7000,31 @@ def say_stopped(signum: int, step: int) -> int:
     return 128 + signum
 
 
-def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
-    if not DIAGNOSE.is_file():
-        return False, last
-    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-        judged = json.loads(done.stdout)["runs"][0]
-    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
-        return False, last
-    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
-    if not cause:
-        return False, last if last.endswith(" said") else ""
-    name, broken = cause["cause"], judged["verdict"] == "broken"
-    before, _, said = last.partition(" ")
-    if name != before and not broken:
-        return broken, name  # a young run may look so by chance: it is said where it is found again
-    if name != before or not said:
-        evidence = cause["evidence"][0]["text"]
-        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
-    return broken, f"{name} said"
+class Verdicts:
+    """diagnose.py's verdicts on a run. A certain cause is said once: where it is found twice running, or ends the run.
+
+    A young run may look by chance as if it had one.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.cause, self.said = folder, "", ""  # the last cause found, and the last one said
+
+    def is_broken(self, step: int) -> bool:
+        """Whether the run is broken after this step; False where diagnose.py cannot tell."""
+        command = [sys.executable, str(DIAGNOSE), str(self.folder), "--json"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+            judged = json.loads(done.stdout)["runs"][0]
+        except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
+            return False
+        cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), {"cause": ""})
+        name, again = cause["cause"], cause["cause"] == self.cause
+        broken, self.cause = bool(name) and judged["verdict"] == "broken", name
+        if name and name != self.said and (again or broken):
+            evidence = cause["evidence"][0]["text"]
+            say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+            self.said = name
+        return broken
 
 
 # ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
@@ -7213,7 +7132,7 @@ class RunLog:
 
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str]):
         self.config, self.dir, self.active = config, Path(config.output_dir), world()[0] == 0
-        self.trackers, self.bar, self.cause = [], None, ""
+        self.trackers, self.bar, self.verdicts = [], None, Verdicts(self.dir)
         if not self.active:
             return
         from tqdm import tqdm
@@ -7282,8 +7201,7 @@ class RunLog:
     def judge(self, step: int, steps: int, stop: StopRequest) -> None:
         """Say what is wrong with the run, at steps 3, 10, 30 … and the last; end it where --stop_when asks for that."""
         if self.active and (is_asked(step) or step == steps):
-            broken, self.cause = is_broken(self.dir, step, self.cause)
-            if broken and self.config.stop_when == "broken":
+            if self.verdicts.is_broken(step) and self.config.stop_when == "broken":
                 stop.signum = stop.signum or BROKEN
 
     def plot(self) -> None:
@@ -7582,7 +7500,6 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
 # ---------------------------------------------------------- settings (src/programs/on_policy_distillation/settings.py)
 
 OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradient": None}  # beta of the divergence
-ESTIMATORS = ["mean", "grpo", "rloo"]
 
 
 @in_order(batch_size="steps", objective="check_sync", ppo_epochs="norm_length", eval_samples="allow_overlap")
@@ -7603,15 +7520,11 @@ class Config(RolloutSettings):
     objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES), section="objective")
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
     kl_top_k: int = setting(
-        0, "tokens that a divergence compares one by one, all others together (0: whole vocabulary)"
+        0, "likeliest tokens of the teacher that a divergence compares one by one, all others together (0: all)"
     )
-    top_k_of: str = setting("teacher", "whose likeliest tokens --kl_top_k takes", ["teacher", "student"])
     kl_coef: float = setting(1.0, "weight of the divergence")
     discount: float = setting(0.0, "policy_gradient: weight of later tokens' log-ratios in a token's advantage")
-    reward_coef: float = setting(0.0, "weight of the rewards' advantage; 0: rewards are only measured")
-    advantage: str = setting("mean", "score minus group mean; over its deviation; minus the others' mean", ESTIMATORS)
-    advantage_std: str = setting("unbiased", "a group's standard deviation: n - 1 or n", ["unbiased", "biased"])
-    advantage_eps: float = setting(1e-6, "added to a group's deviation; 1e-6 as in verl, TRL has 1e-4")
+    reward_coef: float = setting(0.0, "weight of the rewards minus their group's mean; 0: they are only measured")
     aggregation: str = setting("token_mean", "how token losses become one number", lambda: list(AGGREGATIONS))
     ppo_epochs: int = setting(1, "passes over each batch", positive=True)
     minibatches: int = setting(1, "optimizer steps per pass; must divide batch_size", positive=True)
@@ -7641,7 +7554,6 @@ def check_config(config: Config, world: int = 1) -> None:
     need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
     need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
     need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
-    need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student without a number of tokens; try --kl_top_k 32")
     need(c.kl_coef or c.reward_coef, "got kl_coef 0 and reward_coef 0, which leave no loss; try --kl_coef 1")
     got = f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt"
     need(c.group_size > 1 or not c.reward_coef, f"{got}, whose mean is the baseline; try --group_size 8")
@@ -7800,7 +7712,7 @@ def divergence_head(config: Config, logits, student, known: dict, dist):
         total = torch.logsumexp(top, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
         teacher = torch.cat([top, torch.log(-torch.expm1(total))], -1)  # with all other tokens together: [n, k + 1]
     else:
-        ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
+        ids = dist.topk(k).indices
         teacher = chosen_and_rest(dist, ids)
     head = chosen_and_rest(logits, ids)
     return head, *divergence(head.detach(), teacher, beta)
@@ -7826,9 +7738,6 @@ def teacher_view(student, known: dict, dist):
     return torch.stack([kl, entropies(student), entropy, shared], -1)
 
 
-ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
-
-
 def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
     """Advantages [B, T] of teacher and rewards."""
     mask = batch["loss_mask"]
@@ -7842,7 +7751,7 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
         groups = torch.tensor([s["group"] for s in samples], device=mask.device)
         scored = torch.tensor(list(map(is_scored, samples)), device=mask.device)
         if scored.any():
-            values = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
+            values = mean_advantages(scores=scores[scored], groups=groups[scored], config=config)
             advantages[scored] += config.reward_coef * values[:, None] * mask[scored]
     return advantages
 
@@ -7885,7 +7794,6 @@ def check_server_objective(config: Config) -> None:
     need(not full, f"{got}, which returns its likeliest tokens only; try --kl_top_k 20 or --objective policy_gradient")
     for name in ("teacher_in_4bit", "teacher_precision"):
         need(not getattr(config, name), f"got --{name} with a server; expected a teacher that is loaded here")
-    need(config.top_k_of == "teacher", "got --top_k_of student with a server; expected teacher, as it returns its own")
     need(config.temperature == 1.0, f"got temperature {config.temperature} with a server; expected 1, its own")
 
 

@@ -16,13 +16,14 @@
                        this folder as its output_dir name the start, data and reward; --data has held-out rows
     results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math from completions,
                        intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
-    scored samples     of lm-evaluation-harness, EvalPlus, Inspect, OpenCompass or others, in files or a folder: the
+    scored samples     of lm-evaluation-harness, lighteval, Inspect or others, in files or a folder: the
                        same against figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
                        it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether
                        hostile programs get paid, read or change anything, or end the reward
-    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
-                       the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
+    FILE.py:Class      an environment, with --data: what scripted answers are paid (gold, silence, nonsense, several
+                       answers, meaningless calls), and whether the same answers have the same returns alone, side by
+                       side, and in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
     FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as: value and gradient
                        against float64 loops over single tokens, with padding, a hole in the mask, an empty row, large
                        ratios and equal scores; later calls; GAE's returns; a loss's entropy term and use of the
@@ -53,57 +54,62 @@ could not be measured.
 """
 
 # Contents
-#       164-169  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       172-269  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       272-347  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       350-527  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       530-561  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       564-715  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       718-741  user scripts        A user's Python script or notebook, read from its source
-#       744-814  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      817-1054  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1057-1150  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1153-1415  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1418-1522  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1525-1572  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1575-1621  prompts             Load training and held-out prompts as token ids
-#     1624-1923  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1926-2000  extracts            Extract from a Python file what some of its names need
-#     2003-2215  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2218-2489  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2492-2797  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2800-2914  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2917-2938  conversations       Play a policy's conversations with environments; each turn samples all open …
-#     2941-3014  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     3017-3032  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     3035-3040  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     3043-3048  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3051-3060  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3063-3129  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3132-3191  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3194-3206  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3209-3221  paired tests        Intervals, paired tests, pass@k
-#     3224-3260  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3263-3580  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
-#     3583-3612  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3615-3625  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     3628-3845  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3848-3850  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     3853-3886  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3889-4004  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     4007-4109  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     4112-4478  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     4481-4553  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
-#     4556-4634  graded again        Compute an evaluation's scores again from its stored completions
-#     4637-4889  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4892-5147  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     5150-5272  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     5275-5411  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5414-5649  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5652-5870  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5873-6088  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     6091-6316  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6319-6419  command             The command line
+#       170-175  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       178-189  python source       Parses Python source in a process with threads
+#       192-289  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       292-367  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       370-561  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       564-595  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       598-749  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       752-775  user scripts        A user's Python script or notebook, read from its source
+#       778-848  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      851-1071  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1074-1166  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1169-1431  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1434-1538  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1541-1586  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1589-1636  prompts             Load training and held-out prompts as token ids
+#     1639-1938  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1941-2015  extracts            Extract from a Python file what some of its names need
+#     2018-2212  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2215-2453  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2456-2775  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2778-2898  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2901-3073  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3076-3196  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3199-3522  conversations       Play a policy's conversations with environments; each turn samples all open …
+#     3525-3581  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3584-3656  play setup          Set up and score conversations, for all programs that take --environment
+#     3659-3674  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     3677-3682  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     3685-3690  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3693-3702  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3705-3771  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3774-3833  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3836-3848  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3851-3863  paired tests        Intervals, paired tests, pass@k
+#     3866-3902  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3905-4180  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
+#     4183-4212  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     4215-4225  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     4228-4445  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     4448-4450  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     4453-4486  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     4489-4603  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     4606-4708  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     4711-5077  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     5080-5152  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
+#     5155-5233  graded again        Compute an evaluation's scores again from its stored completions
+#     5236-5488  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     5491-5746  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     5749-5850  four places         Play the same scripted answers in all four programs that take an environment, …
+#     5853-6080  environment proof   An environment: what scripted answers are paid, again and beside others, and …
+#     6083-6219  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     6222-6457  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     6460-6678  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     6681-6896  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     6899-7124  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     7127-7227  command             The command line
 
 import argparse
 import ast
@@ -167,6 +173,20 @@ from types import SimpleNamespace
 def with_values(text: str, **values) -> str:
     """Replace `{name}` in a text by its value; `"{name}"` loses its quotes, which keep a Python template valid."""
     return re.sub(r'("?)\{(\w+)\}\1', lambda match: str(values.get(match[2], match[0])), text)
+
+
+# --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
+
+
+def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> ast.AST:
+    """`ast.parse`, repeated on SystemError: CPython 3.11 counts the depth of all threads together, so that another
+    thread can make it fail on valid source. A lock would hang in a process that is forked while it is held."""
+    for _ in range(100):
+        try:
+            return ast.parse(source, name, mode)
+        except SystemError:
+            continue
+    return ast.parse(source, name, mode)
 
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
@@ -424,12 +444,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -828,20 +862,14 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
-)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
-NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -910,10 +938,8 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -950,8 +976,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
-    elif REPLY.match(head):
-        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -962,11 +986,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -976,7 +996,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -984,9 +1004,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1033,9 +1050,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1094,9 +1111,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -1560,12 +1576,10 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
-    sizes, drawn, rows = {}, set(), 0
-    for task in tasks:
-        sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+def drawn_tasks(tasks: list, count: int, seed: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash of task and seed in any order."""
+    sizes, drawn, rows = Counter(tasks), set(), 0
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(f"{seed}{task!r}".encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -1612,13 +1626,14 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader = sibling("data_loader")
-    try:
-        read = loader.load_rows(source).rows
-    except loader.UserError as error:
-        raise UserError(f"data_loader.py: {error}") from None
+    loader, read = sibling("data_loader"), []
+    for place, row in rows:
+        try:
+            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
+        except loader.BadRow as flaw:
+            raise UserError(f"{place}: {flaw}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return [(f"{source}, row {row['id']}", row) for row in read]
+    return read
 
 
 # ------------------------------------------------------------------------------ attacks (src/parts/rewards/attacks.py)
@@ -2003,6 +2018,17 @@ def extract(source: str, names: list[str]) -> str:
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
+def visible_text(tokenizer, ids: list[int], eos_ids) -> str:
+    """The text of sampled ids without trailing end tokens and pads.
+
+    Other special tokens stay, so that rewards see a policy that writes `<|user|>` into its answer.
+    """
+    ends, length = {*eos_ids, tokenizer.eos_token_id, tokenizer.pad_token_id}, len(ids)
+    while length and ids[length - 1] in ends:
+        length -= 1
+    return tokenizer.decode(ids[:length], skip_special_tokens=False)
+
+
 def text_of_turns(completion) -> str:
     """The text of a completion or prompt; contents of messages are joined by newlines."""
     if isinstance(completion, str):
@@ -2090,33 +2116,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2132,14 +2131,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -2175,7 +2172,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -2197,7 +2194,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -2208,7 +2205,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -2220,6 +2217,19 @@ REWARD_STATE = OwnState()
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 )
+
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+}
 
 
 def is_per_sample(function) -> bool:
@@ -2237,45 +2247,6 @@ def is_per_sample(function) -> bool:
     return bool(one)
 
 
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -2290,14 +2261,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -2334,7 +2297,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2349,7 +2312,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2413,6 +2375,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -2421,7 +2388,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -2439,7 +2406,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
@@ -2457,7 +2424,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -2466,10 +2433,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2499,6 +2463,10 @@ class CallLimits:
     timeout: float = 600.0
     concurrency: int = 32
     retries: int = 2
+
+
+def call_limits(config) -> CallLimits:
+    return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 
 class CallFailed(Exception):
@@ -2623,20 +2591,30 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def one_by_one(prompts: list, completions: list, **columns) -> list[dict]:
+    """The arguments of each sample: its values under the columns' names, `prompt`, and `completion`, always text."""
+    whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
+    samples = []
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        values = {name: column[i] for name, column in columns.items()}
+        samples.append(values | whole | {"prompt": prompt, "completion": text_of_answers(completion)})
+    return samples
+
+
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
+    """The calls that score a batch, as functions without arguments: one, or one per completion if it takes samples."""
     parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = one_by_one(**arguments) if is_per_sample(function) else [arguments]
+    if not takes_any:
+        given = [{p.name: one[p.name] for p in parameters if p.name in one} for one in given]
+    return [functools.partial(function, **one) for one in given]
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
+    return results if is_per_sample(function) else results[0]
 
 
 def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
@@ -2685,7 +2663,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
     Note an optional argument that no column fills if a column has nearly its name.
     """
-    given = {*reward_arguments([row], [""], [[]]), *others}
+    given = {*reward_arguments([row], [""], [[]]), "prompt", "completion", *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
         reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
@@ -2711,8 +2689,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
-    that raises when scored alone.
+    """The error of a reward that raised on a batch, with the row: for one that takes samples that of the call, else the
+    first row that raises when scored alone.
 
     Args:
         call: index of the call that raised.
@@ -2726,7 +2704,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
-    if isinstance(function, PerSample):
+    if is_per_sample(function):
         return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
@@ -2757,7 +2735,7 @@ def raw_results(
         (name, i), cause = owners[failed.number], failed.__cause__
         raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
-    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+    return {n: r if is_per_sample(functions[n]) else r[0] for n, r in results.items()}
 
 
 class Reward:
@@ -2765,7 +2743,7 @@ class Reward:
 
     Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
     [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
-    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    with the parameters `prompt` and `completion` is called for each sample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
@@ -2775,7 +2753,7 @@ class Reward:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
                 name += "_2"
-            self.functions[name], self.weights[name] = as_reward(function), weight
+            self.functions[name], self.weights[name] = function, weight
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
@@ -2802,6 +2780,12 @@ class Reward:
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are not tools
 ENVIRONMENT_COLUMN = "environment"
 HIDE = "; try a leading underscore for a method that is not a tool"
+
+
+class EnvironmentFault(UserError):
+    """An environment itself failed: its reset, reply or get_reward, not one of its tools."""
+
+    code = 3
 
 
 @dataclass
@@ -2914,6 +2898,304 @@ def load_environments(spec: str) -> Environments:
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
+# ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
+
+
+class BadCall(Exception):
+    """A malformed tool call; the message is for the model."""
+
+
+def tool_call(name, arguments, identity: str = "") -> dict:
+    """A tool call in the form of chat templates and TRL; BadCall unless the arguments are an object."""
+    if isinstance(arguments, str):  # as in OpenAI's API
+        arguments = json.loads(arguments or "{}")
+    if not isinstance(name, str) or not isinstance(arguments, dict | None):
+        raise BadCall('a call needs a name and arguments: {"name": "...", "arguments": {...}}')
+    # what cannot be written to a log, such as a depth of thousands or half a surrogate pair, is no call either
+    json.dumps([name, arguments, identity], ensure_ascii=False).encode()
+    call = {"type": "function", "function": {"name": name, "arguments": arguments or {}}}
+    return {"id": identity, **call} if isinstance(identity, str) and identity else call
+
+
+def call_of_json(value) -> dict:
+    """A tool call from {"name", "arguments" or "parameters", and perhaps "id"}."""
+    if not isinstance(value, dict):
+        raise BadCall('a call is an object: {"name": "...", "arguments": {...}}')
+    return tool_call(value.get("name"), value.get("arguments", value.get("parameters")), value.get("id", ""))
+
+
+def hermes_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen2.5, Qwen3, SmolLM3."""
+    before, *blocks = text.split("<tool_call>")
+    return before, [call_of_json(json.loads(block.split("</tool_call>")[0])) for block in blocks]
+
+
+PYTHON_WORDS = {"True": True, "False": False, "None": None}  # as templates write them that print values
+
+
+def typed_argument(value: str, schema: dict):
+    """Convert an argument from text: unchanged if the schema says string or it is not JSON, else parsed as JSON."""
+    if schema.get("type") == "string" and not (schema.get("nullable") and value in ("None", "null")):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return PYTHON_WORDS.get(value, value)
+
+
+def qwen_xml_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`: Qwen3-Coder, Qwen3.5."""
+    types = {s["function"]["name"]: s["function"]["parameters"]["properties"] for s in schemas}
+    before, *blocks = text.split("<tool_call>")
+    calls = []
+    for block in blocks:
+        match = re.match(r"\s*<function=([^>\n]+)>(.*?)</function>\s*</tool_call>", block, re.DOTALL)
+        if not match:
+            raise BadCall("a call has the form <tool_call><function=name>...</function></tool_call>")
+        name, body = match[1].strip(), match[2]
+        pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", body, re.DOTALL)
+        known = types.get(name, {})
+        calls.append(tool_call(name, {key: typed_argument(value, known.get(key, {})) for key, value in pairs}))
+    return before, calls
+
+
+def llama3_json_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`{"name": …, "parameters": {…}}` as the whole answer, several separated by `;`: Llama 3.1 to 3.3."""
+    rest = text.strip().removeprefix("<|python_tag|>").strip()
+    if not (rest.startswith("{") and '"name"' in rest and re.search('"(parameters|arguments)"', rest)):
+        return text, []
+    calls = []
+    while rest:
+        value, end = json.JSONDecoder().raw_decode(rest)
+        calls.append(call_of_json(value))
+        rest = rest[end:].lstrip("; \n")
+    return "", calls
+
+
+def mistral_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[TOOL_CALLS][{"name", "arguments", "id"}]`, or from version 11 on `[TOOL_CALLS]name[ARGS]{…}` per call."""
+    before, *blocks = text.split("[TOOL_CALLS]")
+    calls = []
+    for block in map(str.strip, blocks):
+        if block.startswith("["):
+            calls += [call_of_json(value) for value in json.loads(block)]
+            continue
+        match = re.match(r"([\w.-]+)(?:\[CALL_ID\](\w+))?(?:\[ARGS\])?\s*(\{.*)", block, re.DOTALL)
+        if not match:
+            raise BadCall("a call has the form [TOOL_CALLS]name[ARGS]{...}")
+        calls.append(tool_call(match[1], json.loads(match[3]), match[2] or ""))
+    return before, calls
+
+
+def pythonic_calls(text: str, schemas: list[dict]) -> tuple[str, list]:
+    """`[name(key=value), …]`, after `<|tool_call_start|>` or as the whole answer: LFM2, Llama 4."""
+    before, marker, rest = text.partition("<|tool_call_start|>")
+    rest = rest.split("<|tool_call_end|>")[0].strip() if marker else text.strip()
+    if not marker and not re.match(r"\[\s*[A-Za-z_]\w*\(", rest):
+        return text, []
+    tree = parse_python(rest, mode="eval").body
+    elements = tree.elts if isinstance(tree, ast.List) else []
+    if not elements or not all(
+        isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and not c.args for c in elements
+    ):
+        raise BadCall("calls have the form [name(key=value)]")
+    pairs = [(c.func.id, [(k.arg, ast.literal_eval(k.value)) for k in c.keywords]) for c in elements]
+    if any(key is None for _, arguments in pairs for key, _ in arguments):
+        raise BadCall("an argument has the form key=value")
+    return before if marker else "", [tool_call(name, dict(arguments)) for name, arguments in pairs]
+
+
+# name -> (parser, text in a chat template that shows that the model uses the format)
+CALL_FORMATS = {
+    "qwen_xml": (qwen_xml_calls, "<function="),
+    "hermes": (hermes_calls, "<tool_call>"),
+    "mistral": (mistral_calls, "[TOOL_CALLS]"),
+    "pythonic": (pythonic_calls, "<|tool_call_start|>"),
+    "llama3_json": (llama3_json_calls, '"parameters": '),
+}
+
+
+def check_untagged_call(text: str, form: str, schemas: list[dict]) -> None:
+    """Warn once if a text without calls has a call's JSON, bare or in a code fence, as Qwen2.5-Coder writes it."""
+    names = {schema["function"]["name"] for schema in schemas}
+    named = [name for name in re.findall(r'"name"\s*:\s*"([^"]+)"', text) if name in names]
+    if named and re.search(r'"(arguments|parameters)"\s*:', text):
+        bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
+        say_once(
+            f"warning: got the JSON of a call of {named[0]} outside the form {form}; it stays text, as in vLLM and "
+            f"TRL; try {bare}a warm start on calls in that form, or a model that was trained on it"
+        )
+
+
+def read_by_template(tokenizer, template: dict, prompt_ids: list[int], ids: list[int], schemas: list[dict]) -> dict:
+    """The assistant's message, parsed by a response template of transformers."""
+    message = tokenizer.parse_response(ids, template, prefix=prompt_ids, tools=schemas)
+    message["content"] = (message.get("content") or "").removesuffix(tokenizer.eos_token or "")
+    for i, call in enumerate(message.get("tool_calls") or []):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise BadCall("a call needs a name and arguments")
+        message["tool_calls"][i] = tool_call(function.get("name"), function.get("arguments"), call.get("id", ""))
+    return message
+
+
+def read_answer(
+    tokenizer, form: str | dict, prompt_ids: list[int], ids: list[int], text: str, schemas: list[dict]
+) -> tuple[dict, str]:
+    """(the assistant's message, the problem with its tool calls or "").
+
+    Args:
+        form: what `call_format` returned.
+        prompt_ids: token ids before the answer.
+        ids: token ids of the answer.
+        text: the answer without its end token; calls within `<think>` do not count.
+    """
+    try:
+        if isinstance(form, dict):
+            message = read_by_template(tokenizer, form, prompt_ids, ids, schemas)
+            if not message.get("tool_calls"):
+                check_untagged_call(message["content"], "the response template", schemas)
+            return message, ""
+        begun = bool(prompt_ids) and tokenizer.decode(prompt_ids[-8:]).rstrip().endswith("<think>")
+        thinks = begun or text.lstrip().startswith("<think>")
+        thought, closed, rest = text.partition("</think>") if thinks else ("", "", text)
+        if thinks and not closed:
+            return {"role": "assistant", "content": text}, ""
+        content, calls = CALL_FORMATS[form][0](rest, schemas)
+    except BadCall as error:
+        return {"role": "assistant", "content": text}, str(error)
+    except Exception as error:  # json, ast and transformers' parsers may raise anything on hostile text
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        return {"role": "assistant", "content": text}, f"the tool call cannot be read ({reason})"
+    if not calls:
+        check_untagged_call(rest, form, schemas)
+        return {"role": "assistant", "content": text}, ""
+    return {"role": "assistant", "content": (thought + closed + content).rstrip("\n"), "tool_calls": calls}, ""
+
+
+# --------------------------------------------------------------------- tool runs (src/parts/environments/tool_runs.py)
+
+SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
+POLL = 0.02  # seconds between checks for jobs that are out of time
+LOOP_PATIENCE = 30.0  # seconds within which an event loop that is not blocked responds even on a busy machine
+SIDE_BY_SIDE = 256  # jobs that run at once
+
+
+@dataclass
+class Outcome:
+    """The result of a call: its value, or the error that it raised, and the seconds that it took."""
+
+    value: object = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+
+class OutOfTime(Exception):
+    """A call did not return within its limit."""
+
+
+class LeftBehind(SystemExit):
+    """Raised in the thread of a job that is out of time; a SystemExit ends a thread silently."""
+
+
+class Job(threading.Thread):
+    """A thread that waits for its gate, makes calls in order and records their outcomes."""
+
+    def __init__(self, calls: list, seconds: float):
+        super().__init__(name="environment", daemon=True)
+        self.calls, self.seconds, self.begun, self.outcomes = calls, seconds, math.inf, []
+        self.loop, self.awaits = reward_loop().loop, False  # not in run(), which may be stopped at any instruction
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def run(self) -> None:
+        with contextlib.suppress(LeftBehind):
+            self.gate.acquire()
+            self.begun = time.monotonic()
+            for call in self.calls:
+                start, value, problem = time.monotonic(), None, None
+                try:
+                    value = self.awaited(call(), self.begun + self.seconds - start)
+                except LeftBehind:
+                    raise
+                except BaseException as error:  # SystemExit and KeyboardInterrupt too: a tool does not end the run
+                    problem = error
+                self.outcomes.append(Outcome(value, problem, time.monotonic() - start))
+
+    def awaited(self, value, seconds: float):
+        """A value, or the result of an awaitable in the event loop."""
+        if not inspect.isawaitable(value):
+            return value
+        self.awaits, late = True, OutOfTime(f"no answer in {self.seconds:g} s")
+        return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
+
+    def over(self) -> bool:
+        """Whether its time is up; the time of a job starts when it starts to run."""
+        return time.monotonic() >= self.begun + self.seconds
+
+
+def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
+    """The outcomes of a job, with OutOfTime for the call that was running when time was up and all later ones."""
+    made = outcomes[: len(calls)]
+    late = OutOfTime(f"no answer in {seconds:g} s")
+    spent = max(0.0, seconds - sum(outcome.seconds for outcome in made))
+    missing = [Outcome(error=late, seconds=spent)] if len(made) < len(calls) else []
+    rest = len(calls) - len(made) - len(missing)
+    return [*made, *missing, *(Outcome(error=OutOfTime("not called: no time was left")) for _ in range(rest))]
+
+
+def check_loop() -> None:
+    """Raise UserError if the event loop is blocked, with the line that blocks it."""
+    loop = reward_loop()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop.loop).result(LOOP_PATIENCE)
+    except TimeoutError:
+        stack = traceback.extract_stack(sys._current_frames().get(loop.thread.ident))
+        outside = [f for f in stack if "asyncio" not in f.filename and "threading" not in f.filename] or stack
+        where = f"{outside[-1].filename}:{outside[-1].lineno}"
+        raise UserError(
+            f"the event loop of async methods is blocked at {where}; expected `await` wherever something takes time; "
+            "try a plain `def`, which runs in a thread of its own"
+        ) from None
+
+
+def run_jobs(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """Run jobs concurrently, at most SIDE_BY_SIDE at once, and return the outcomes of their calls.
+
+    Args:
+        jobs: lists of functions without arguments; those of a job run in order.
+        seconds: limit for each job, from its start.
+
+    Raises:
+        UserError: an async function blocks the event loop.
+    """
+    groups = [jobs[start : start + SIDE_BY_SIDE] for start in range(0, len(jobs), SIDE_BY_SIDE)]
+    return [outcomes for group in groups for outcomes in run_together(group, seconds)]
+
+
+def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
+    """`run_jobs` for jobs that all run at once."""
+    threads, interval = [Job(calls, seconds) for calls in jobs], sys.getswitchinterval()
+    late = {}
+    try:
+        for thread in threads:
+            thread.start()
+        sys.setswitchinterval(SHORT_INTERVAL)
+        for thread in threads:
+            thread.gate.release()  # once all have started, as starting a thread waits for busy ones
+        while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
+            for thread in filter(Job.over, waiting):
+                late[thread] = [*thread.outcomes]
+                # raises LeftBehind in it as soon as it executes Python code again
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
+            waiting[0].join(POLL)
+        if any(thread.awaits for thread in late):
+            check_loop()
+    finally:
+        sys.setswitchinterval(interval)
+    return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
+
+
 # ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
 
 
@@ -2938,9 +3220,309 @@ class PlaySetup:
     limits: PlayLimits
 
 
-# ------------------------------------------------------------- scripted play (src/parts/environments/scripted_play.py)
+@dataclass
+class Conversation:
+    """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
 
-LAST_NUMBER, LAST_WORDS = "\0the last number", "\0the last words"  # stand for parts of the environment's last message
+    number: int  # index of its row in the batch
+    prompt: object  # as in the data
+    kind: EnvironmentKind
+    environment: object
+    messages: list[dict] = field(default_factory=list)  # including the prompt's
+    prompt_ids: list[int] = field(default_factory=list)
+    response_ids: list[int] = field(default_factory=list)  # all tokens after the prompt: answers, and tokens in between
+    response_mask: list[int] = field(default_factory=list)  # 1 = sampled
+    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 for tokens that were not sampled
+    spans: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of each answer in response_ids
+    turn_rewards: list[float] = field(default_factory=list)  # one for each answer; they sum to the score
+    score: float | None = None  # from get_reward, else the sum of turn rewards; None without either
+    calls: int = 0  # tool calls, including those that cannot be parsed
+    failures: int = 0  # calls that ended in an error
+    seconds: float = 0.0  # spent in tools and replies
+    ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
+    finished: bool = False  # the last answer was not cut off
+    place: str = ""  # location of its row for messages, if that is not the batch
+
+    @property
+    def ids(self) -> list[int]:
+        return self.prompt_ids + self.response_ids
+
+    @property
+    def label(self) -> str:
+        """The environment and its row, for messages."""
+        row = self.place or f"row {self.number + 1} of the batch"
+        return f"environment {self.kind.name}, {row}, prompt {text_of_turns(self.prompt)[:100]!r}"
+
+
+def call_hooks(method: str, calls: list[tuple[Conversation, dict]], limits: PlayLimits) -> list:
+    """Call a method of each environment: in order and in this thread, as TRL does, or concurrently if it is async.
+
+    Raises:
+        EnvironmentFault: it raised, or an async one took too long.
+    """
+    outcomes, waiting = [], {}
+    for i, (conversation, arguments) in enumerate(calls):
+        bound = functools.partial(getattr(conversation.environment, method), **arguments)
+        outcomes.append(Outcome())
+        if inspect.iscoroutinefunction(bound.func):
+            waiting[i] = [bound]
+            continue
+        try:
+            outcomes[i].value = bound()
+        except (Exception, SystemExit) as error:
+            checked(method, conversation, Outcome(error=error))
+    for i, results in zip(waiting, run_jobs([*waiting.values()], limits.seconds), strict=True):
+        outcomes[i] = results[0]
+    return [checked(method, c, outcome) for (c, _), outcome in zip(calls, outcomes, strict=True)]
+
+
+def checked(method: str, conversation: Conversation, outcome: Outcome):
+    """The value that an environment's own method returned; EnvironmentFault if it raised or took too long."""
+    error = outcome.error
+    if isinstance(error, OutOfTime):
+        raise EnvironmentFault(f"{conversation.label}: {method} gave {error}")
+    if error is not None:
+        raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {conversation.kind.file}'}"
+        raise EnvironmentFault(f"{conversation.label}: {method} {raised}") from error
+    return outcome.value
+
+
+def checked_text(method: str, conversation: Conversation, value) -> str | None:
+    """A string or None that an environment returned; EnvironmentFault for other types."""
+    if value is None or isinstance(value, str):
+        return value and encodable(value)
+    got = f"{method} returned a {type(value).__name__}"
+    raise EnvironmentFault(f"{conversation.label}: {got}; expected a string or None")
+
+
+def checked_number(name: str, conversation: Conversation, value) -> float:
+    """A finite number that an environment gave, as a float; EnvironmentFault for other values."""
+    number = finite_number(value)
+    if number is None:
+        raise EnvironmentFault(f"{conversation.label}: got {name} {value!r:.200}; expected a finite number")
+    return number
+
+
+def tool_text(tool: Callable, arguments: dict, limit: int):
+    """Call a tool with copied arguments; returns its result as text cut to `limit`, awaitable for async tools."""
+    value = tool(**copy.deepcopy(arguments))
+    return awaited_text(value, limit) if inspect.isawaitable(value) else cut(str(value), limit)
+
+
+async def awaited_text(value, limit: int) -> str:
+    """The text of an async tool's result, cut to `limit` characters."""
+    return cut(str(await value), limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """A text that tokenizers take, cut to `limit` characters with a note of its full length."""
+    shown = encodable(text[:limit])
+    return shown if len(text) <= limit else f"{shown}\n[cut: the first {limit} of {len(text)} characters]"
+
+
+def encodable(text: str) -> str:
+    """A text with `?` for each half of a surrogate pair, which no tokenizer takes."""
+    return text.encode(errors="replace").decode()
+
+
+def error_text(error: BaseException, limit: int) -> str:
+    """An error as text for the model, in TRL's form."""
+    try:
+        said = str(error) or type(error).__name__
+    except Exception:  # the error's __str__ raises
+        said = type(error).__name__
+    return cut(str({"error": said}), limit)
+
+
+def missing_tool(name: str, /, **arguments) -> None:
+    raise ValueError(f"Tool {name} not found.")  # TRL's error
+
+
+def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
+    """The tool calls of the last answer as functions, to be called in order."""
+    calls = []
+    for function in [call["function"] for call in conversation.messages[-1].get("tool_calls", ())]:
+        name = function["name"]
+        known = name in conversation.kind.tool_names
+        tool = getattr(conversation.environment, name) if known else functools.partial(missing_tool, name)
+        calls.append(functools.partial(tool_text, tool, function["arguments"], limits.characters))
+    return calls
+
+
+def sets_signal(error: BaseException) -> bool:
+    """Whether a tool's own code failed to set a signal handler; code that the model wrote and a tool runs may fail."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    of_model = any(file.startswith("<") and not file.startswith("<frozen") for file in files)
+    return files[-1:] == [signal.__file__] and not of_model and "only works in main thread" in str(error)
+
+
+def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
+    """The results of the last answer's tool calls as messages; counts calls and failures.
+
+    EnvironmentFault if a tool sets a signal handler, so that each of its calls would fail.
+    """
+    messages = []
+    for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
+        failed, name = outcome.error is not None, call["function"]["name"]
+        if failed and sets_signal(outcome.error):
+            advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
+            checked(f"tool {name} ({advice})", conversation, outcome)
+        conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
+        content = error_text(outcome.error, limits.characters) if failed else outcome.value
+        message = {"role": "tool", "name": name[:64], "content": content}
+        messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
+    return messages
+
+
+def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
+    """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
+    environments, limits, conversations, calls = setup.environments, setup.limits, [], []
+    for number, row in enumerate(rows):
+        prompt = row.get("prompt") or ""
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
+        kind = environments.kind_of(row["columns"])
+        conversation = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
+        given = environments.reset_arguments(messages, row["columns"])
+        conversations.append(conversation)
+        calls.append((conversation, copy.deepcopy(given)))  # rows are shared by the conversations of a group
+    for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):
+        said = checked_text("reset", conversation, value)
+        if said is not None:
+            at = -2 if conversation.messages[-1]["role"] == "assistant" else -1  # before a turn the model continues
+            got = f"{conversation.label}: got text from reset for a prompt of the assistant's turn alone"
+            need(len(conversation.messages) >= -at, f"{got}; expected a user's turn before it")
+            message = conversation.messages[at]
+            conversation.messages[at] = {**message, "content": message["content"] + said}
+        try:
+            conversation.prompt_ids = setup.bridge.render(conversation.messages, conversation.kind.tools)
+        except Exception as error:  # templates may raise anything, such as "system role not supported"
+            got = f"{conversation.label}: got a prompt that the template refuses"
+            raise UserError(f"{got} ({error}); try other roles") from error
+        length = len(conversation.prompt_ids)
+        need(
+            length + limits.answer_tokens <= limits.tokens,
+            f"{conversation.label}: got a prompt of {length} tokens with the text that reset appends; "
+            f"expected at most {limits.tokens - limits.answer_tokens}, so that an answer of {limits.answer_tokens} "
+            f"fits; try --max_conversation_tokens {length + limits.answer_tokens}, or a shorter text from reset",
+        )
+    return conversations
+
+
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], setup: PlaySetup) -> tuple[str, str]:
+    """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
+    before, bridge = conversation.ids, setup.bridge
+    conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
+    conversation.response_ids += ids
+    conversation.response_mask += [1] * len(ids)
+    conversation.rollout_logprobs += logprobs
+    conversation.finished = bridge.ends(ids)
+    text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
+    message, problem = {"role": "assistant", "content": text}, ""
+    if conversation.kind.tools:
+        message, problem = read_answer(bridge.tokenizer, setup.form, before, ids, text, conversation.kind.tools)
+    conversation.messages.append(message)
+    return text, problem
+
+
+def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], last: bool, limits: PlayLimits) -> list:
+    """The environments' messages in response to the answers that were `heard`; [] for conversations that have ended."""
+    said, jobs = [[] for _ in conversations], {}
+    for i, (conversation, (text, problem)) in enumerate(zip(conversations, heard, strict=True)):
+        if problem:
+            conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + 1
+            said[i] = [{"role": "tool", "name": "unknown", "content": str({"error": problem})}]
+        elif conversation.messages[-1].get("tool_calls"):
+            jobs |= {} if last else {i: tool_job(conversation, limits)}
+            conversation.ended_by = "turns" if last else ""
+        elif conversation.kind.talks:
+            jobs[i] = [functools.partial(conversation.environment.reply, text)]
+        else:
+            conversation.ended_by = "answer"
+    results = run_jobs([*jobs.values()], limits.seconds)
+    for i, outcomes in zip(jobs, results, strict=True):
+        conversation = conversations[i]
+        conversation.seconds += sum(outcome.seconds for outcome in outcomes)
+        if conversation.messages[-1].get("tool_calls"):
+            said[i] = tool_messages(conversation, outcomes, limits)
+            continue
+        reply = checked_text("reply", conversation, checked("reply", conversation, outcomes[0]))
+        said[i] = [] if reply is None else [{"role": "user", "content": reply}]
+        conversation.ended_by = "reply" if reply is None else ""
+    for conversation in conversations:
+        value = getattr(conversation.environment, "turn_reward", 0.0)
+        conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
+        if value:
+            conversation.environment.turn_reward = 0.0
+    return said
+
+
+def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
+    """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
+    if conversation.ended_by or not messages:
+        return
+    if last:
+        conversation.ended_by = "turns"
+        return
+    start, end = conversation.spans[-1]
+    last_id = conversation.response_ids[-1] if end > start else None
+    between = setup.bridge.between(last_id, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + setup.limits.answer_tokens > setup.limits.tokens:
+        conversation.ended_by = "tokens"
+        return
+    conversation.messages += messages
+    conversation.response_ids += between
+    conversation.response_mask += [0] * len(between)
+    conversation.rollout_logprobs += [0.0] * len(between)
+
+
+def take_turn(conversations: list[Conversation], sampled: list, last: bool, setup: PlaySetup) -> None:
+    """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
+    heard = [hear(c, [*ids], [*logprobs], setup) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, setup.limits), strict=True):
+        go_on(conversation, messages, last, setup)
+
+
+def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
+    """Set the scores, by get_reward or else turn rewards; what turn rewards do not cover goes to the last answer."""
+    scoring = [c for c in conversations if c.kind.scores]
+    values = call_hooks("get_reward", [(c, {}) for c in scoring], limits)
+    for conversation, value in zip(scoring, values, strict=True):
+        conversation.score = None if value is None else checked_number("get_reward", conversation, value)
+    for conversation in conversations:
+        if not conversation.kind.scores and hasattr(conversation.environment, "turn_reward"):
+            conversation.score = sum(conversation.turn_rewards)
+        if conversation.score is None:  # not scored, whatever its turns earned
+            conversation.turn_rewards = [0.0] * len(conversation.turn_rewards)
+        else:
+            conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
+
+
+@prints_aside()
+def play(rows: list[dict], setup: PlaySetup, sample: Callable) -> list[Conversation]:
+    """Play one conversation for each row.
+
+    Args:
+        rows: {"prompt": string or messages, "columns": {…}}; a string is a user turn.
+        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each prompt (token ids). `numbers` are
+            the rows' indices and `turn` counts from 0; sampling noise should depend on these only. Ids include the end
+            token unless the answer was cut off.
+
+    Raises:
+        EnvironmentFault: reset, reply or get_reward raised or returned a wrong type; or reply, or an async method, took
+            too long.
+    """
+    conversations, turns = begin(rows, setup), setup.limits.turns
+    for turn in range(turns):
+        now, last = [c for c in conversations if not c.ended_by], turn == turns - 1
+        if not now:
+            break
+        sampled = sample([c.ids for c in now], [c.number for c in now], turn)
+        take_turn(now, sampled, last, setup)
+    score_all(conversations, setup.limits)
+    return conversations
+
+
+# ------------------------------------------------------------- scripted play (src/parts/environments/scripted_play.py)
 
 
 class TextTurns:
@@ -2985,8 +3567,6 @@ class ScriptedPlayer:
         self.turns[number] += 1
         further = script[-1] if self.setup.environments.kind_of(row["columns"]).talks else ""
         answer = script[turn] if turn < len(script) else further
-        if answer in (LAST_NUMBER, LAST_WORDS):
-            answer = copied(answer, messages, row["prompt"])
         if any(message["content"] == self.late for message in messages if message["role"] == "tool"):
             answer = ""  # no more calls: each would wait for the time limit again
         return [*self.texts.encode(answer), 0]
@@ -3001,17 +3581,79 @@ class ScriptedPlayer:
         return [self.say(begun.index(ids[0])) for ids in prompts]
 
 
-def copied(mark: str, messages: list[dict], prompt) -> str:
-    """The text for LAST_NUMBER or LAST_WORDS, from the environment's last message without the prompt; "-" if none."""
-    answers = [message.get("content") for message in messages if message["role"] == "assistant"]
-    asked = [prompt] if isinstance(prompt, str) else [message.get("content") for message in prompt[-1:]]
-    last = messages[-1].get("content") if messages else None
-    if not isinstance(last, str):  # content parts, such as images
-        return "-"
-    last = last.removeprefix(asked[0]) if asked and isinstance(asked[0], str) else last
-    pattern = r"-?\d+(?:\.\d+)?" if mark == LAST_NUMBER else r"(?:[:=]|\b(?:is|was)\b)\s*[\"'`]?([^:=.!?\"'`)\]\n]+)"
-    matches = [text.strip() for text in re.findall(pattern, last) if text.strip() not in answers]
-    return matches[-1] if matches else "-"
+# ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
+
+OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
+OBJECTS = "environments"  # reward functions' argument, as in TRL: the object of each conversation
+
+
+@prints_aside()
+def pays(kind: EnvironmentKind) -> bool:
+    """Whether an environment scores conversations, by get_reward or turn_reward."""
+    return kind.scores or hasattr(kind.make(), "turn_reward")
+
+
+def load_scored(config) -> tuple[Environments, Reward]:
+    """(environments, reward functions beside them); UserError if an environment's conversations would get no score."""
+    environments = load_environments(config.environment)
+    reward = Reward(config.reward, call_limits(config))
+    reward.others = (OBJECTS,)
+    check_environments(config, environments, reward.functions)
+    return environments, reward
+
+
+def check_environments(config, environments: Environments, functions) -> None:
+    """Raise UserError if conversations would get no score, or if tool_format is set without tools.
+
+    Args:
+        functions: names of the reward functions beside the environments.
+    """
+    got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
+    need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
+    advice = "try def get_reward(self) -> float, or turn_reward = 0.0 in the class"
+    for kind in environments.kinds.values():
+        got = f"environment {kind.name}: got no get_reward and no --reward"
+        need(functions or pays(kind), f"{got}; expected one of them; {advice}")
+    tools = any(kind.tools for kind in environments.kinds.values())
+    need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
+
+
+def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
+    """Raise UserError for a row that `reset` does not accept; rows with the same columns are checked once."""
+    tried = set()
+    for row in rows:
+        key = (environments.kind_of(row["columns"]).name, *row["columns"])
+        if key not in tried:
+            environments.check_row(row["prompt"], row["columns"])
+            tried.add(key)
+
+
+def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversation], reward: Reward) -> list[dict]:
+    """Scores of conversations, one dict per row: the environment's own and each reward function's, by name.
+
+    The first entry decides whether a held-out row has full marks; it is the environment's if it has get_reward.
+    """
+    parts = {}
+    if reward.functions:
+        seen, said = as_rewards_see(rows, conversations)
+        parts = reward(seen, said, [t.response_ids for t in conversations])[1]
+    scored = any(kind.scores for kind in setup.environments.kinds.values())
+    environment_score = {OF_ENVIRONMENT: [c.score for c in conversations]}
+    parts = environment_score | parts if scored else parts | environment_score
+    return [{name: column[i] for name, column in parts.items()} for i in range(len(rows))]
+
+
+def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+    """(rows with their environment and the prompt that `reset` completed, messages that followed), for rewards."""
+    begun, seen = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows], []
+    for row, t, n in zip(rows, conversations, begun, strict=True):
+        seen.append({**row, "prompt": t.messages[:n], "columns": {**row["columns"], OBJECTS: t.environment}})
+    return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
+
+
+def score_weights(reward: Reward, names) -> dict[str, float]:
+    """The weight of each score in a conversation's return."""
+    return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
 
 
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
@@ -3267,7 +3909,7 @@ ID = "(id|idx|index|uu?id)"
 OF_ITEM = rf"(doc|task|question|problem|example|item)_?{ID}"
 COLUMNS = {  # names of columns, the best first
     "key": ("item_?id", OF_ITEM, ID, f"sample_?{ID}", "key|name|item"),
-    "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
+    "prompt": ("prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
         "label|solution|answer|final_answer",
@@ -3278,7 +3920,7 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
-    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint|system|arm|llm|agent|generator|method"),
+    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint"),
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
 DRAW = (
@@ -3294,7 +3936,7 @@ HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # e
 NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
+    r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?"
 )
 VERDICTS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
@@ -3322,13 +3964,13 @@ def columns_of(row: dict) -> dict[str, str]:
     """{role: column, or ""} of a flat row: of the columns without a role the least nested, of these the best name."""
     columns = {}
     for role, patterns in COLUMNS.items():
-        last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
         ranks = [
-            (n.count("."), i, n) for n, end in last.items() for i, x in enumerate(patterns) if re.fullmatch(x, end)
+            (name.count("."), rank, name)
+            for name in row.keys() - {*columns.values()}
+            for rank, pattern in enumerate(patterns)
+            if re.fullmatch(pattern, name.rpartition(".")[2])
         ]
         columns[role] = min(ranks, default=(0, 0, ""))[2]
-    if not columns["completion"] and columns["gold"].endswith("solution"):  # EvalPlus's programs
-        columns |= {"completion": columns["gold"], "gold": ""}
     return columns
 
 
@@ -3349,9 +3991,6 @@ def score_columns(rows: list[dict]) -> dict[str, list[list]]:
         parts = name in declared and ("perplexity" in name or any(len(listed(row.get(name))) > 1 for row in rows))
         if not parts and 2 * cells.count(None) < len(rows):  # lm-eval's parts: (gold, prediction), a log-likelihood
             columns[name.removesuffix(".value")] = [cell or [None] for cell in cells]
-    if {"base_status", "plus_status"} <= columns.keys():  # EvalPlus: its further tests count beside the first ones
-        pairs = zip(columns["base_status"], columns["plus_status"], strict=True)
-        columns["plus_status"] = [[x and y for x, y in zip(*pair, strict=True)] for pair in pairs]
     return {name: cells for name, cells in columns.items() if any(x is not None for cell in cells for x in cell)}
 
 
@@ -3366,40 +4005,15 @@ def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
-def named_rows(value: dict) -> list[dict]:
-    """Rows of {id: sample, or samples}, or of {name: table}; the name becomes a column of models if rows recur."""
-    parts = {key: [flat(x) for x in listed(part) if isinstance(x, dict)] for key, part in value.items()}
-    tables = {key: x for key, x in parts.items() if isinstance(value[key], list) and x and score_columns(x)}
-    names = {(columns["key"], columns["prompt"]) for columns in (columns_of(rows[0]) for rows in tables.values())}
-    metrics = {(*score_columns(rows),) for rows in tables.values()}
-    if len(tables) > 1 and len(names) == len(metrics) == 1 and names != {("", "")}:  # no summaries
-        same = "model" if len(tables) < min(21, *map(len, tables.values())) else "item_id"
-        name = same if have_same_rows([*tables.values()]) else "subject"
-        return [{name: key} | row for key, rows in tables.items() for row in rows]
-    rows = [{"id": key} | row for key, part in parts.items() for row in part]
-    return rows if len(rows) > 1 and all(columns_of(row)["completion"] for row in rows) else []
-
-
 def tables_in(value) -> Iterator[list[dict]]:
     """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-        value = named_rows(value)
-    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+    elif isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         if score_columns(rows) and "step" not in rows[0]:
             yield rows
-
-
-def have_same_rows(tables: list[list[dict]]) -> bool:
-    """Whether the flat rows of tables are of the same items, by their prompts or ids; True for rows without either."""
-    columns = columns_of(tables[0][0])
-    for name in filter(None, (columns["prompt"], columns["key"])):
-        first, *others = ({str(row.get(name)) for row in rows} for rows in tables)
-        if len(first) ** 2 >= len(tables[0]):  # few are instructions that several rows share
-            return all(2 * len(x & first) > len(x | first) for x in others)
-    return True
 
 
 def fits(finer: list[str], coarser: list[str]) -> bool:
@@ -3408,58 +4022,45 @@ def fits(finer: list[str], coarser: list[str]) -> bool:
 
 
 def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list[str]:
-    """What tells flat rows apart: their ids; their prompts, if many ids share them; else their places.
+    """What tells flat rows apart: their ids, or their prompts where ids number draws or begin anew.
 
-    Ids that begin anew in each subject get its name. Prompts tell rows apart if each has one gold answer, unless they
-    may be instructions that many rows share: few, without different golds, beside ids. Ids of several prompts are
-    those of paraphrases, with one gold, or have a name of items; others begin anew in each batch, or are categories.
+    Ids that begin anew in each subject get its name. A prompt tells rows apart if it has one gold answer, unless it may
+    be an instruction that many rows share: there are few prompts, and all have the same gold.
     """
     ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     if columns["part"] and not fits(ids, parts):
         ids = [f"{part}, {key}" for part, key in zip(parts, ids, strict=True)]
-    number, counts = len({*ids}), Counter(asked)
-    are_many = len(counts) ** 2 >= len(rows) or (number == 1 and min(counts.values()) > 1)
-    are_prompts = len(counts) > 1 and fits(asked, golds) and (len({*golds}) > 1 or are_many)
-    are_named = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
-    are_ids = (are_named or (fits(ids, golds) and number**2 >= len(rows))) and number <= 1.2 * len(counts)
-    if number > 1 and (are_ids or not are_prompts or columns["key"].endswith("item_id")):
-        return ids
-    return asked if are_prompts else [*map(str, range(len(rows)))]
+    kind, number, prompts = columns["key"].rpartition(".")[2], len({*ids}), len({*asked})
+    tells = prompts > 1 and fits(asked, golds) and (len({*golds}) > 1 or prompts**2 >= len(rows))
+    if not columns["key"]:
+        return asked
+    numbers_draws = number > 1.2 * prompts
+    begins_anew = not re.fullmatch(OF_ITEM, kind) and not (fits(ids, golds) and number**2 >= len(rows))
+    return asked if tells and kind != "item_id" and (numbers_draws or begins_anew) else ids
 
 
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}.
 
-    A column that is coarser than the keys may name the items: one of prompts with one gold each, one of groups by its
-    name, one with the same number of rows for many values. One that all keys cross may name models.
+    Rows of one item are dependent: a column that has fewer values than the keys, and may name the items, is told. So is
+    one that all keys cross, as it may name models.
     """
-    groups, doubts = {}, {}
-    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
+    doubts, golds = {}, [str(row.get(columns["gold"])) for row in rows]
     others = {*scores, "filter", *(name for role, name in columns.items() if role not in ("prompt", "key"))}
-    if columns["part"] and not fits(ids, parts):  # ids that begin anew in each part
-        others.add(columns["key"])
-    fewest = len(rows) if columns["key"] or columns["prompt"] else 9  # groups that are no categories
+    is_item = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
     for name in sorted(rows[0].keys() - others):
-        values = [str(row.get(name)) for row in rows]
-        number, counts = len({*values}), Counter(values).values()
-        if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
+        values, last = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
+        number = len({*values})
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, last):
             continue
-        is_crossed = number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys})
-        if name == columns["prompt"]:
-            may_be_items = fits(values, golds)
-        else:
-            is_even = len({*counts}) == 1 and number >= min(fewest, max(counts))
-            may_be_items = is_even or re.fullmatch(GROUP, name.rpartition(".")[2])
-        if may_be_items and fits(keys, values) and number < 0.8 * len({*keys}):
-            groups[name] = number
-        elif is_crossed and not re.fullmatch(ID, name):
+        is_group = fits(values, golds) if name == columns["prompt"] else re.fullmatch(GROUP, last)
+        if (is_group or name == columns["key"]) and fits(keys, values) and number < 0.8 * len({*keys}):
+            text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
+            text += "; if each row is an item of its own, number the rows in a column item_id"
+            doubts |= {} if is_item else {"Whether the rows are independent": text}
+        elif number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys}) and last != "id":
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
-    name = max(groups, key=groups.get, default="")
-    if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
-        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
-        text += "; if each row is an item of its own, number the rows in a column item_id"
-        doubts["Whether the rows are independent"] = text
     return doubts
 
 
@@ -3475,6 +4076,8 @@ class OtherResults:
         self.model, self.name = model, f"{file}, {model}" if model else str(file)
         head = {name: x for row in reversed(rows) for name, x in row.items()}
         columns, scores, keyed = columns_of(head), score_columns(rows), {}
+        got = f"got {file} with columns {', '.join([*head][:9])}"
+        need(columns["key"] or columns["prompt"], f"{got}; expected ids or prompts; try numbering its rows as item_id")
         asked = [text_of(row.get(columns["prompt"])) for row in rows]
         keys = keys_of(rows, columns, asked)
         for i, key in enumerate(keys):
@@ -3508,16 +4111,6 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
-def by_model(rows: list[dict]) -> dict[str, list[dict]]:
-    """{model: its flat rows} of a table of several models, else {"": all rows}; a column `system` may be of prompts."""
-    column, models = columns_of(rows[0])["model"], {}
-    for row in rows:
-        models.setdefault(str(row.get(column)), []).append(row)
-    is_model = re.match("model", column)  # other words may be of the items, as may nested names
-    are_few = 2 <= len(models) <= max(20, len(rows) // 2 if is_model else 0)
-    return models if column and are_few and (is_model or have_same_rows([*models.values()])) else {"": rows}
-
-
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:
     """(A file's scored samples of each model, its flat figures); UserError if it cannot be read."""
     try:
@@ -3529,9 +4122,16 @@ def read_table(file: Path) -> tuple[list[OtherResults], dict]:
     except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
     figures = flat(value) if isinstance(value, dict) else {}
-    rows = max(tables_in(value), key=len, default=[])
-    tables = by_model(rows) if rows else {}
-    return [OtherResults(file, table, figures, model) for model, table in tables.items()], figures
+    *others, rows = [[], *sorted(tables_in(value), key=len)]
+    got = f"got {file} with several tables of {', '.join([*rows[0]][:4]) if rows else ''}"
+    is_one = not any(other and other[0].keys() == rows[0].keys() for other in others)
+    need(is_one, f"{got}; expected one; try one list of rows, with the tables' names in a column model or subject")
+    column, models = columns_of(rows[0])["model"] if rows else "", {}
+    for row in rows:
+        models.setdefault(str(row.get(column)), []).append(row)
+    if "." in column or not 2 <= len(models) <= max(20, len(rows) // 2):  # no column, or one of the items
+        models = {"": rows} if rows else {}
+    return [OtherResults(file, table, figures, model) for model, table in models.items()], figures
 
 
 def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
@@ -3540,7 +4140,7 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
     UserError if `path` itself is a table that cannot be read.
     """
     results, figures, unreadable = [], {}, []
-    files = [*path.glob("*"), *path.glob("*/*"), *path.glob("results/*/*")]  # the last: OpenCompass's
+    files = [*path.glob("*"), *path.glob("*/*")]
     if path.is_file():
         files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
     for file in sorted({x for x in files if x.suffix in SCORED_FILES}):
@@ -3950,16 +4550,15 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
     return json.loads(done.stdout)
 
 
-def preflight_of(kind: str, spec: str, data: str, flags: list[str], seconds: float) -> dict:
-    """reward_preflight.py's report on a reward or environment; a call may take 1/8 of the time before it is a hang."""
-    words = [f"--{kind}", spec, "--data", data, "--json", "--timeout_s", f"{seconds / 8:g}"]
-    words += ["--tool_timeout", f"{seconds / 8:g}"] if kind == "environment" else ["--budget_s", f"{0.6 * seconds:g}"]
-    return report_of("reward_preflight.py", [*words, *flags], seconds)
+def preflight_of(spec: str, data: str, flags: list[str], seconds: float) -> dict:
+    """reward_preflight.py's report on a reward; a call may take 1/8 of the time before it is a hang."""
+    limits = ["--timeout_s", f"{seconds / 8:g}", "--budget_s", f"{0.6 * seconds:g}"]
+    return report_of("reward_preflight.py", ["--reward", spec, "--data", data, "--json", *limits, *flags], seconds)
 
 
 def failures_of(report: dict) -> list[str]:
-    """The first failure of each check in reward_preflight.py's report, as text; a failed reset counts too."""
-    against = [x for x in reversed(report["findings"]) if x["severity"] == "fail" or x["check"] == "reset"]
+    """The first failure of each check in reward_preflight.py's report, as text."""
+    against = [x for x in reversed(report["findings"]) if x["severity"] == "fail"]
     failed = {x["check"]: f"{x['message']}; try: {x['try']}" if x.get("try") else x["message"] for x in against}
     return [f"{check}: {message}" for check, message in reversed(failed.items())]
 
@@ -5034,7 +5633,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         describe_forms(proof, names, takes_any, name)
         try:
-            report = preflight_of("reward", tried, read, flags, seconds)
+            report = preflight_of(tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
             first = [{"prompt": prompt_of(rows[0], column, data), "columns": rows[0]}]
             truth = rows[0].get("ground_truth")
@@ -5147,42 +5746,30 @@ def runs_answers(spec: str, rows: list[dict]) -> bool:
         return bool([*Path(folder).iterdir()])
 
 
-# --------------------------------------------------------- environment proof (src/programs/prove/environment_proof.py)
+# --------------------------------------------------------------------- four places (src/programs/prove/four_places.py)
 
-TURNS = 8  # of a conversation, as in reward_preflight.py
-
-
-def is_environment(file: Path, name: str) -> bool:
-    """Whether a file's name makes environments: a class without __call__, a dictionary, a call without arguments."""
-    member = getattr(import_file("reward", f"{file}:{name}", str(file)), name, None)
-    if inspect.isclass(member):
-        return not any("__call__" in vars(base) for base in member.__mro__)
-    parameters = inspect.signature(member).parameters.values() if callable(member) else ()
-    needs_none = all(p.default is not p.empty for p in parameters)  # `*args` and `**columns` have no default
-    return isinstance(member, dict) or (callable(member) and needs_none)
+CAUSE = "try setting every attribute in reset, on self, and taking nothing from chance, time or a class attribute"
 
 
 def in_ppo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns of ppo_train.py's rollout."""
     engine = SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * 2) for ids in s.continued(prompts)])
-    models, config = SimpleNamespace(tokenizer=s.texts, eos_ids=[0]), SimpleNamespace(max_turns=TURNS)
+    models = SimpleNamespace(tokenizer=s.texts, eos_ids=[0])
+    config = SimpleNamespace(max_turns=s.setup.limits.turns)
     samples = module.converse(s.setup, config, models, engine, module.Reward(s.rewards), s.rows, None, {})
     return [sample["score"] for sample in samples]
 
 
 def in_grpo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns that grpo_train.py hands to TRL for conversations played in its rollout_func."""
-    scorer, stage, blank = module.Scorer(s.rows), module.Stage({}, 1), [""] * len(s.rows)
-    for function, weight in [pair for spec in s.rewards for pair in module.load_rewards(spec)]:
-        scorer.add(function, weight, stage.weights)
-    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer, [stage])
-    scorer.enter(stage)
+    scorer, blank = module.Scorer(s.rows, s.rewards), [""] * len(s.rows)
+    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer)
     trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
     numbers, totals = range(len(s.rows)), [0.0] * len(s.rows)
     ids = module.rollout_function(s.setup, scorer)(list(map(str, numbers)), trainer)["completion_ids"]
     for name, reward in zip(scorer.functions, scorer.for_trl(), strict=True):
         for i, score in enumerate(reward(blank, blank, completion_ids=ids, row=numbers)):
-            totals[i] += stage.weights[name] * (score or 0.0)
+            totals[i] += scorer.weights[name] * (score or 0.0)
     return totals
 
 
@@ -5225,51 +5812,272 @@ def in_verl(module, spec: str, s: ScriptedPlayer) -> list[float]:
 PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": in_evaluation, "verl_train": in_verl}
 
 
+def places(spec: str, rewards: list[str], limits, plays: list[dict]) -> dict:
+    """{program: function that plays the answers there and gives their returns}."""
+    rows, scripts = [play["row"] for play in plays], [play["script"] for play in plays]
+
+    def played(name: str) -> list[float]:
+        module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
+        scripted = ScriptedPlayer(load_environments(spec), rows, scripts, limits)
+        scripted.rewards = rewards
+        return PLACES[name](module, spec, scripted)
+
+    return {f"{name}.py": functools.partial(played, name) for name in PLACES}
+
+
+def compare_ways(proof: Proof, plays: list[dict], ways: dict) -> None:
+    """Play the same answers in every way; add findings where returns differ from those of conversations alone."""
+    returns, same = {}, []
+    for name, play_there in ways.items():
+        is_program = name.endswith(".py")
+        try:
+            returns[name] = play_there()
+        except Exception as error:  # the environment may fail in another order or thread
+            if is_program and isinstance(error, UserError):  # of the import: a script's own UserError is another class
+                proof.skip(f"What {name} pays", str(error))
+            else:
+                proof.find(f"{name} fails: {type(error).__name__}: {str(error)[:200]}")
+            continue
+        wrong = [(play, x) for play, x in zip(plays, returns[name], strict=True) if abs(x - play["return"]) > 1e-9]
+        if wrong:
+            play, got = wrong[0]
+            where = f"row {play['row']['number']}, policy {play['policy']}: {got:g}, alone {play['return']:g}"
+            cause = "" if is_program else f"; {CAUSE}"
+            proof.find(f"{name} pays {len(wrong)} of {len(plays)} conversations otherwise, such as {where}{cause}")
+        elif is_program:
+            same.append(name.removesuffix(".py"))
+    proof.figures["returns"] = {"alone": [play["return"] for play in plays], **returns}
+    proof.say(f"The same answers in {len(plays)} conversations are paid the same by {', '.join(same) or 'none'}.")
+
+
+# --------------------------------------------------------- environment proof (src/programs/prove/environment_proof.py)
+
+TURNS = 8  # of a conversation, unless --max_turns
+GOLD_ROWS, ROWS, TRIAL_ROWS = 32, 8, 4  # rows for gold answers; for others; to choose gold's form
+FULL_SHARE = 0.95  # share of full marks that counts as such, and of the rows whose gold answers must have them
+ALLOWED = {"silence": 0.05, "nonsense": 0.05, "meaningless calls": 0.5, "several answers": 0.25}  # of full marks
+TOOL_S = 10.0  # seconds for the tool calls of an answer, or for a reply
+ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with the answer
+JUNK_TEXT = "Lorem qzx vwpt {[(<$\\\u202e\U0001f9ee jkh."
+SAMPLE = {"string": "nothing", "integer": 1, "number": 1.0, "boolean": False, "array": [], "object": {}}
+# defaults of a run's settings that the parts read
+RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
+
+
+def is_environment(file: Path, name: str) -> bool:
+    """Whether a file's name makes environments: a class without __call__, a dictionary, a call without arguments."""
+    member = getattr(import_file("reward", f"{file}:{name}", str(file)), name, None)
+    if inspect.isclass(member):
+        return not any("__call__" in vars(base) for base in member.__mro__)
+    parameters = inspect.signature(member).parameters.values() if callable(member) else ()
+    needs_none = all(p.default is not p.empty for p in parameters)  # `*args` and `**columns` have no default
+    return isinstance(member, dict) or (callable(member) and needs_none)
+
+
+def call_text(name: str, arguments: dict) -> str:
+    """A tool call in the form of Hermes and Qwen, by which scripted answers are parsed."""
+    body = json.dumps({"name": name, "arguments": arguments}).replace("<", "\\u003c")  # no tag inside a value
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+def answer_text(value, where: str) -> str:
+    """An answer of the column gold: a text, a call {"name", "arguments"}, or a list of calls."""
+    if isinstance(value, str):
+        return value
+    calls = value if isinstance(value, list) else [value]
+    named = calls and all(isinstance(x, dict) and isinstance(x.get("name"), str) for x in calls)
+    need(named, f'{where}: got {str(value)[:80]!r}; expected a text, a call {{"name", "arguments"}} or several')
+    return "".join(call_text(call["name"], call.get("arguments") or {}) for call in calls)
+
+
+def as_typed(value, kind: str):
+    """A column's value as a tool parameter's type wants it: text as a number, anything as a string."""
+    if kind in ("integer", "number") and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return json.loads(value)
+    return str(value) if kind == "string" else value
+
+
+def gold_scripts(columns: dict, kind, where: str) -> dict[str, list[str]]:
+    """{form: script for full marks}: of the column gold, else of a tool that takes the answer, else of texts."""
+    if (given := columns.get("gold")) is not None:
+        return {"column gold": [answer_text(x, where) for x in (given if isinstance(given, list) else [given])]}
+    scripts = {}
+    for tool in kind.tools:
+        name, parameters = tool["function"]["name"], tool["function"]["parameters"]
+        required = parameters.get("required", [])
+        if {*ANSWERS} & {*required} and all(columns.get(x) is not None for x in required):
+            typed = {x: as_typed(columns[x], parameters["properties"][x].get("type")) for x in required}
+            scripts[f"tool {name}({', '.join(required)})"] = [call_text(name, typed)]
+    answer = answer_of(columns)
+    if scripts or answer is None or not (kind.talks or not kind.tools):  # a text cannot call a tool
+        return scripts
+    return {form: [form.format(answer)] for form in ANSWER_FORMS}
+
+
+def other_scripts(row: dict, kind, rows: list[dict]) -> dict[str, list[str]]:
+    """{policy: script} of answers that earn nothing, and of calls with meaningless arguments."""
+    scripts = {"silence": [""], "nonsense": [JUNK_TEXT]}
+    if kind.tools:
+        calls = []
+        for tool in kind.tools:
+            types = {x: p.get("type") for x, p in tool["function"]["parameters"]["properties"].items()}
+            given = {x: SAMPLE.get(t if isinstance(t, str) else "string") for x, t in types.items()}
+            calls.append(call_text(tool["function"]["name"], given))
+        scripts["meaningless calls"] = calls
+    elif answer := answer_of(row["columns"]):
+        wrong = sorted({x for other in rows if (x := answer_of(other["columns"])) not in (None, answer)})
+        scripts |= {"several answers": [f"{wrong[0]}, {answer}, {wrong[-1]}"]} if wrong else {}
+    return scripts
+
+
+def answer_of(columns: dict) -> str | None:
+    return next((str(columns[name]) for name in ANSWERS if columns.get(name) is not None), None)
+
+
+class Player:
+    """Plays scripted conversations with an environment and the rewards beside it."""
+
+    def __init__(self, spec: str, rewards: list[str], rows: list[dict], turns: int):
+        self.rewards = [full_spec(spec) for spec in rewards]
+        self.environments, self.reward = load_scored(SimpleNamespace(environment=spec, reward=self.rewards, **RUN))
+        check_environment_rows(self.environments, rows)
+        self.reward.check_columns(rows[0])
+        self.limits = PlayLimits(turns, 10**15, 1, TOOL_S)
+
+    def kind_of(self, row: dict):
+        return self.environments.kind_of(row["columns"])
+
+    def returns(self, pairs: list[tuple], kinds: Environments | None = None) -> tuple[list[float], list]:
+        """(Returns, conversations) of (row, script) pairs that are played together."""
+        rows = [row for row, _ in pairs]
+        player = ScriptedPlayer(kinds or self.environments, rows, [script for _, script in pairs], self.limits)
+        talks = play(rows, player.setup, player.sample)
+        scores = score_talks(player.setup, rows, talks, self.reward)
+        weights = score_weights(self.reward, scores[0])
+        return [sum(weights[k] * (x or 0.0) for k, x in of_talk.items()) for of_talk in scores], talks
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float, spec: str):
+    """Raise UserError in the main thread after some time, as a method of an environment may never return."""
+
+    expired = []
+
+    def stop(*_):
+        expired.append(True)
+        raise KeyboardInterrupt  # no Exception, which the loop of conversations takes for the environment's
+
+    usual = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except KeyboardInterrupt:
+        got = f"got {spec}, whose conversations take longer than {seconds:g} s"
+        need(not expired, f"{got}; expected methods that return; try a larger --minutes")
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, usual)
+
+
 def prove_environment(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
-    """Preflight an environment on the rows of `data`, then play the same answers in all four programs."""
-    report = preflight_of("environment", spec, data, flags, seconds)
-    proof, rows, plays = Proof("environment", spec), read_rows(data), report["plays"]
-    proof.findings, proof.figures = failures_of(report), {name: report[name] for name in ("gold", "policies")}
-    policies = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
-    paid = ", ".join(f"{line['name']} {line['max']:g}" for line in policies)
-    if gold := report["gold"]:
-        marks = f"gold answers ({gold['variant']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
-        proof.say(f"reward_preflight.py played {spec} on {data}: {marks}; the most that others are paid: {paid}.")
-    else:
-        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
-    if not plays:
-        proof.skip("What the four places pay", "no conversation came to its end")
-        return proof
-    column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
-    compare_places(proof, spec, report, [prompt_row(rows[play["row"] - 1], column, data) for play in plays])
+    """Play scripted answers to rows of `data`, again and in all four programs; compare what they are paid."""
+    parser = argparse.ArgumentParser(prog="prove.py ENV.py:Class --data FILE --", allow_abbrev=False)
+    parser.add_argument("--reward", action="append", default=[], metavar="FN", help="a reward beside the environment")
+    parser.add_argument("--prompt_column", default="prompt", metavar="NAME", help="column with the prompt")
+    parser.add_argument("--max_turns", type=int, default=TURNS, metavar="N", help="answers in a conversation")
+    given, proof, rows = parse_flags(parser, flags), Proof("environment", spec), read_rows(data)
+    rows = [prompt_row(row, given.prompt_column, data) | {"number": i} for i, row in enumerate(rows, 1)]
+    rows = rows[:: max(1, len(rows) // GOLD_ROWS)][:GOLD_ROWS]
+    with contextlib.redirect_stdout(sys.stderr), time_limit(seconds, spec):
+        player = Player(spec, given.reward, rows, given.max_turns)
+        plays = {"gold": gold_plays(proof, player, rows, data)}
+        for row in rows[:: max(1, len(rows) // ROWS)][:ROWS]:
+            for policy, script in other_scripts(row, player.kind_of(row), rows).items():
+                plays.setdefault(policy, []).append((row, script))
+        plays |= {policy: played(proof, player, policy, pairs) for policy, pairs in plays.items() if policy != "gold"}
+        describe_payment(proof, plays, data)
+        few = [play for of_policy in plays.values() for play in of_policy[:ROWS]]
+        if not few:
+            proof.skip("What the four places pay", "no conversation came to its end")
+            return proof
+        few.sort(key=lambda play: -play["return"])  # what an object keeps of the best shows in the worst
+        compare_ways(proof, few, ways_of_playing(player, few) | places(spec, player.rewards, player.limits, few))
     return proof
 
 
-def compare_places(proof: Proof, spec: str, report: dict, rows: list[dict]) -> None:
-    """Play the answers of reward_preflight.py's `report` in every program; add findings where returns differ."""
-    plays, returns, same = report["plays"], {}, []
-    expected, scripts = [play["return"] for play in plays], [play["script"] for play in plays]
-    for name, play_there in PLACES.items():
+def played(proof: Proof, player: Player, policy: str, pairs: list[tuple]) -> list[dict]:
+    """Play (row, script) pairs one after another, up to the first that raises or whose tool hangs: a finding."""
+    plays = []
+    for row, script in pairs:
         try:
-            with contextlib.redirect_stdout(sys.stderr):
-                module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
-                player = ScriptedPlayer(load_environments(spec), rows, scripts, PlayLimits(TURNS, 10**15, 1))
-                player.rewards = report["reward"]
-                returns[name] = play_there(module, spec, player)
-        except UserError as error:  # raised by the import: a script's own UserError is another class
-            proof.skip(f"What {name}.py pays", str(error))
-            continue
-        except Exception as error:  # the environment may fail in another order or thread
-            proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")
-            continue
-        wrong = [i for i, (a, b) in enumerate(zip(returns[name], expected, strict=True)) if abs(a - b) > 1e-9]
-        same += [] if wrong else [name]
-        if wrong:
-            play, got = plays[wrong[0]], returns[name][wrong[0]]
-            where = f"row {play['row']}, policy {play['policy']}: {got:g}, alone {play['return']:g}"
-            proof.find(f"{name}.py pays {len(wrong)} of {len(plays)} conversations otherwise, such as {where}")
-    proof.figures["returns"] = {"alone": expected, **returns}
-    proof.say(f"The same answers in {len(plays)} conversations are paid the same by {', '.join(same) or 'none'}.")
+            (value,), (talk,) = player.returns([(row, script)])
+        except UserError as error:  # names the row, the file and the line
+            text = str(error).replace("row 1 of the batch", f"row {row['number']}")
+            proof.find(f"fault: {policy}: {text}; try accepting whatever a model may say")
+            break
+        results = [message for message in talk.messages if message["role"] == "tool"]
+        late = [x["name"] for x in results if "no answer in" in x["content"]]
+        errors = [x["content"][:200] for x in results if re.match(r"\{['\"]error['\"]: ", x["content"])]
+        plays.append({"policy": policy, "row": row, "script": script, "return": value, "errors": errors})
+        if late:
+            proof.find(f"hung_tool: tool {late[0]} gave no answer in {TOOL_S:g} s; try a limit inside the tool")
+            break
+    return plays
+
+
+def gold_plays(proof: Proof, player: Player, rows: list[dict], data: str) -> list[dict]:
+    """Play gold answers in the form that is paid best in the first rows; findings where they have no full marks."""
+    scripts = [(row, gold_scripts(row["columns"], player.kind_of(row), f"{data}, column gold")) for row in rows]
+    scripts = [(row, forms) for row, forms in scripts if forms]
+    means = {form: 0.0 for _, forms in scripts for form in forms}
+    for form in means if len(means) > 1 else ():
+        trial = [(row, forms[form]) for row, forms in scripts[:TRIAL_ROWS] if form in forms]
+        means[form] = statistics.fmean([play["return"] for play in played(proof, player, "gold", trial)] or [0.0])
+    order = sorted(means, key=lambda form: -means[form])
+    pairs = [(row, next(forms[form] for form in order if form in forms)) for row, forms in scripts]
+    if not pairs:
+        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
+    plays = played(proof, player, "gold", pairs)
+    if not plays:
+        return plays
+    low = [play for play in plays if play["return"] < FULL_SHARE]
+    proof.figures["gold"] = {"form": order[0], "rows": len(plays), "full_marks": 1 - len(low) / len(plays)}
+    if len(low) > (1 - FULL_SHARE) * len(plays):
+        reason = f" ({low[0]['errors'][0]})" if low[0]["errors"] else ""
+        text = f"gold answers ({order[0]}) have less than full marks, 1, in {len(low)} of {len(plays)} rows"
+        first = f"row {low[0]['row']['number']} gets {low[0]['return']:g}{reason}"
+        proof.find(f"gold: {text}, such as {first}; try a column gold with the answers of each turn")
+    return plays
+
+
+def describe_payment(proof: Proof, plays: dict[str, list[dict]], data: str) -> None:
+    """Say what gold answers and others are paid; a finding where one without content is paid."""
+    paid = {policy: [play["return"] for play in of_policy] for policy, of_policy in plays.items() if of_policy}
+    full = max(statistics.fmean(paid.pop("gold", [1.0])), 1.0)
+    proof.figures["most_paid"] = {policy: max(values) for policy, values in paid.items()}
+    if gold := proof.figures.get("gold"):
+        marks = f"gold answers ({gold['form']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
+        others = ", ".join(f"{policy} {value:g}" for policy, value in proof.figures["most_paid"].items())
+        proof.say(f"{proof.thing} was played on {data}: {marks}; the most that others are paid: {others}.")
+    for policy, values in paid.items():
+        if (mean := statistics.fmean(values)) > ALLOWED[policy] * full:
+            proof.find(f"{policy}: it is paid {mean:g} on average, of {full:g}; try paying for the task alone")
+
+
+def ways_of_playing(player: Player, plays: list[dict]) -> dict:
+    """{finding: function that plays the same conversations again and gives their returns} of the same environment."""
+    pairs = [(play["row"], play["script"]) for play in plays]
+    always = {name: itertools.repeat(kind.make()).__next__ for name, kind in player.environments.kinds.items()}
+    kinds = {name: dataclasses.replace(kind, make=always[name]) for name, kind in player.environments.kinds.items()}
+    one_object = Environments(kinds)  # of each kind, which serves one conversation after another, as with TRL
+    return {
+        "not_repeatable: side by side, it": lambda: player.returns(pairs)[0],
+        "reset: an object that served other conversations": lambda: [
+            player.returns([pair], one_object)[0][0] for pair in pairs
+        ],
+    }
 
 
 # --------------------------------------------------------------------------- formulas (src/programs/prove/formulas.py)

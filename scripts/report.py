@@ -11,16 +11,16 @@ A RUN is what diagnose.py reads (a run's folder, metrics.jsonl, TRL's trainer_st
 log), or a folder or results.json of evaluation.py. The page is one file and needs no network: mail it or
 open it from disk.
 
-    top          without JavaScript: held-out figure before and after with its interval, best step, samples and seconds,
+    top          without JavaScript: held-out figure before and after with its interval, best step, seconds,
                  what diagnose.py finds with cause and remedy, and what differs between the runs
-    curves       of all runs, overlaid: hover, zoom, smoothing, log scale; seeds of one setting as a band
+    curves       of all runs, overlaid: hover, zoom, smoothing, log scale
     samples      a table with filters; a group's completions side by side; held-out prompts before and after; turns
     settings     those that differ, versions, the command to repeat a run
     evaluations  tables with intervals, and the paired test against the first one
 
-Runs that differ only in their seed are one setting. The page names non-finite values, torn lines and missing steps of a
-log. Text from models is data: the page compresses it and shows it as text only, and a content security policy lets no
-script run but the page's own. The curves are plotly's (MIT), 2 MB of the page.
+The page names non-finite values, torn lines and missing steps of a log. Text from models is data: the page compresses
+it and shows it as text only, and a content security policy lets no script run but the page's own. The curves are
+plotly's (MIT), 2 MB of the page.
 
 Deliberately left out: a server, trackers' own formats (wandb, tensorboard), and figures that no log has.
 
@@ -31,42 +31,41 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 """
 
 # Contents
-#        97-137  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       140-317  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       320-340  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       343-361  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       364-387  user scripts        A user's Python script or notebook, read from its source
-#       390-464  extracts            Extract from a Python file what some of its names need
-#       467-478  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       481-669  paired tests        Intervals, paired tests, pass@k
-#       672-746  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       749-858  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      861-1167  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1170-1466  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1469-1670  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1673-1989  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     1992-2081  own names           Names of self-written loops: what the words of a name say of a log's column or a …
-#     2084-2317  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     2320-2653  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2656-2901  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2904-2956  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2959-3117  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     3120-3389  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3392-3706  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3709-3926  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3929-4230  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4233-4401  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4404-4491  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4494-4616  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4619-4894  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4897-4997  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     5000-5947  page                The page
-#     5950-6007  command             The command line
+#        96-136  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       139-330  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       333-353  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       356-374  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       377-400  user scripts        A user's Python script or notebook, read from its source
+#       403-477  extracts            Extract from a Python file what some of its names need
+#       480-491  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       494-682  paired tests        Intervals, paired tests, pass@k
+#       685-759  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       762-871  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      874-1180  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1183-1479  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1482-1688  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1691-1995  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     1998-2099  own names           Names of self-written loops: what the words of a name say of a log's column or a …
+#     2102-2329  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     2332-2625  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2628-2871  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2874-2926  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2929-3079  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     3082-3317  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3320-3617  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3620-3816  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3819-4111  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4114-4282  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4285-4364  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4367-4461  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4464-4721  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4724-4820  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4823-5569  page                The page
+#     5572-5629  command             The command line
 
 import argparse
 import ast
 import base64
-import bisect
 import contextlib
 import csv
 import datetime
@@ -214,12 +213,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -1598,6 +1611,11 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
     return texts
 
 
+def some_of(texts: list[Text]) -> list[Text]:
+    """At most 2,000 texts, evenly spaced: enough for a mean or a correlation."""
+    return texts[:: 1 + len(texts) // 2000]
+
+
 def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
     """Groups of texts with equal keys, in the order of the log."""
     groups: dict = {}
@@ -1630,7 +1648,7 @@ FEATURES = {  # what a reward may pay instead of the answer -> its amount in a c
 
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
     """Correlation of score and each feature, both centred among equally right completions; 0 if one does not vary."""
-    scored, paid = [t for t in texts if t.score is not None], {}
+    scored, paid = some_of([t for t in texts if t.score is not None]), {}
 
     def within(values: list[float]) -> list[float]:
         pairs = list(zip(values, (t.right for t in scored), strict=True))
@@ -1774,9 +1792,8 @@ class Table:
         self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
         self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
         self.step_name = short_name(columns["step"]) if "step" in columns else ""
-        self.step_names = {}  # those that rows have -> their rank; of equal ones the first wins
+        self.step_names = {self.step_name: -1}  # and those that rows have -> their rank; of equal ones the first wins
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
-        self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
         self.head = []  # the first rows
         self.begin()
@@ -1800,21 +1817,18 @@ class Table:
         if self.rows <= HEAD_ROWS:
             self.head.append(row)
         step = self.step = self.step_of(row)
-        columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
-            number = value if type(value) is float else number_of(value)
+            number = number_of(value)
             if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
                 continue
-            if not abs(number) < 1e18:  # is_finite, without its calls
+            if abs(number) < 1e18:
+                points = self.columns.setdefault(key, {})
+                points[step] = number
+                if len(points) > 2 * MOST_STEPS:
+                    kept = list(points.items())
+                    self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+            else:
                 self.bad.append((key, step, number))
-                continue
-            if key not in columns:
-                columns[key] = {}
-            points = columns[key]
-            points[step] = number
-            if len(points) > most:
-                kept = list(points.items())
-                columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def is_figure(self, key: str, value) -> bool:
         """Whether a cell is a figure or a step, and no time; what only has a message is no row."""
@@ -1838,22 +1852,14 @@ class Table:
             row = {key if names_step(key) else f"eval_{key}": value for key, value in row.items()}
         return row
 
-    def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Of a row's names those of its step, the best first, and those of training."""
-        self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
-        steps = [name for name in sorted(self.step_names, key=self.step_names.get) if name in names]
-        return steps, [name for name in names if name in self.given or is_of_training(name)]
-
     def step_of(self, row: dict) -> int:
         """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
-        names = tuple(row)
-        if names not in self.shapes:
-            self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
-            self.shapes[names] = self.shape_of(names)
-        steps, training = self.shapes[names]
-        numbers = (whole_number(row[name]) for name in steps)
+        ranks = self.step_names
+        ranks |= {name: step_rank(name) for name in row if name not in ranks and names_step(name)}
+        numbers = (whole_number(row[name]) for name in sorted(ranks, key=ranks.get) if name in row)
         step = next((number for number in numbers if number is not None), None)
-        if all(row[name] in (None, "") for name in training):
+        filled = (name for name, value in row.items() if value not in (None, ""))
+        if not any(name in self.given or is_of_training(name) for name in filled):
             return self.step if step is None else step + self.offset
         epoch = as_number(row.get("epoch", row.get("Epoch")))
         epoch = self.epoch if epoch is None else epoch
@@ -2013,6 +2019,10 @@ FITS = {  # figure of --columns or text of a sample -> kinds of its words; of se
     **{name: (name,) for name in ("kl", "lr", "entropy", "truncated", "prompt", "completion")},
     "gold": ("gold", "gold right", "gold completion"),
 }
+# of a score that may be any model's or a game's, these tell that it is of RL: other figures, words of its name
+OF_RL = {"kl", "entropy", "length", "truncated", "reward_std"}
+REWARDS = {*"reward rew r return ret pay paid payoff utility belohnung lohn".split()}
+STEPS = {"step", "update", "upd", "episode", "schritt"}  # not those of games and of other models, as round, iteration
 
 
 def words_of(name: str) -> list[str]:
@@ -2055,6 +2065,14 @@ def own_columns(run: LoggedRun) -> dict[str, list[str]]:
     grows = None not in cells and 2 * sum(a < b for a, b in itertools.pairwise(cells)) > len(cells)
     figures = {*fits, *run.series} - {"step", "length"}
     if not grows or not figures & {"reward", "score"} or not figures - {"reward", "score"}:
+        return {}
+    evaluated = fits.get("accuracy", [run.names["held_out"]] if "held_out" in run.names else [])
+    scores, held_out = ([*map(words_of, names)] for names in (fits.get("reward", []), evaluated))
+    alike = [
+        {word for word in words if KIND.get(word) != "held"} - {"train", "learn"} for words in [*scores, *held_out]
+    ]
+    of_rl = {*fits, *run.series} & OF_RL or any(REWARDS & {*words} for words in scores)
+    if scores and not of_rl and (alike[0] in alike[1:] if held_out else not STEPS & {*words_of(steps[0])}):
         return {}
     return {figure: names for figure, names in fits.items() if figure != "step" or not known}
 
@@ -2181,11 +2199,11 @@ def own_samples(path: Path, run: LoggedRun, remarks: LoggedRun | None = None) ->
     return [row | {kind: row.get(column) for kind, column in columns.items()} for row in rows]
 
 
-def verl_row(row: dict, kind: str) -> dict:
+def verl_row(row: dict) -> dict:
     """Convert a line of verl's dump to a row of samples.jsonl."""
     parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
     rewards = {key: value for key, value in parts.items() if type(value) in (int, float)}
-    sample = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
+    sample = {"step": row["step"], "kind": "train", "prompt": row["input"], "completion": row["output"]}
     sample |= {"score": row["score"], "rewards": rewards}
     sample |= {key: value for key, value in parts.items() if key not in rewards and key not in sample}
     return sample | ({} if row.get("gts") is None else {"ground truth": row["gts"]})
@@ -2198,15 +2216,9 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     others = sorted(path for path in folder.iterdir() if path.is_dir())
     folders = places or [(path, "eval" if HELD_OUT.search(path.name) else "train") for path in others]
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
-    samples, bad = [], 0
-    for path, kind in sorted(files, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0]))):
-        rows, torn = json_lines(path)
-        whole = [row for row in rows if {*VERL_KEYS} <= row.keys()]
-        samples += [verl_row(row, kind) for row in whole]
-        bad += len(torn) + len(rows) - len(whole)
-    if bad:
-        run.remarks.append(f"verl's dumps of samples: {bad} lines are not samples; left out")
-    return samples
+    files.sort(key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0])))
+    rows = [row | {"kind": kind} for path, kind in files for row in rows_of_samples(path, run)]
+    return [row for row in rows if "completion" in row]
 
 
 def turns_of(completion) -> tuple[str, list]:
@@ -2302,7 +2314,7 @@ def cell_value(key: str, cell: str, separator: str):
 def renamed_row(row: dict, weights: dict[str, float]) -> dict:
     """Convert a row of verl's, TRL's or others' samples to a row of samples.jsonl, as far as its names are known."""
     if {*VERL_KEYS} <= row.keys():
-        return verl_row(row, "train")
+        return verl_row(row)
     is_trl = {*TRL_KEYS[:3]} < row.keys() and row.keys() & {*TRL_KEYS[3:], *weights}
     if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
         rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]
@@ -2327,7 +2339,6 @@ PAIR = re.compile(
 )
 # above its figures
 HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
-HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
@@ -2342,12 +2353,6 @@ ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python litera
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-STANDING = re.compile(  # a number that is in no word and no name in YAML
-    r"(?=[-+\d])(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d|:(?: +[-+.\d]\S*)?\s*$)"
-)
-SECOND_PART = re.compile(r"(?<=\d:\d\d:\d\d)[.,]\d+")  # of a time
-FIRST_MARK = 7_700_000_000  # stands for a line's first number
-PAIRED = re.compile(r"[=:]\s*(?:[-+.\d]|nan|inf)|[|│]", re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
 DICT = re.compile(r"\{'[^{}\n]*\}")
 
@@ -2411,27 +2416,27 @@ class Reader:
             self.last = row
 
     def take_pairs(self, line: str) -> None:
-        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading.
-
-        Lines that differ in their numbers only are searched once, with marks in place of the numbers.
-        """
-        if not (PAIRED.search(line) or SECTION.fullmatch(line.rstrip()) or HEADING.search(line) or EPOCH.search(line)):
-            return
-        parts = STANDING.split(SECOND_PART.sub("", line) if line.count(":") > 1 else line)
-        given = {}  # {mark: the number that it stands for}
-        for i in range(1, len(parts), 2):
-            mark = f"{FIRST_MARK + i // 2}"
-            mark += "" if parts[i].isdecimal() else ".5"
-            given[mark], parts[i] = parts[i], mark
-        figures = figures_of("".join(parts), self.sections)
-        pairs = {name: given.get(text, text) for name, text in figures.pairs.items()}
-        self.sections, self.named = figures.sections, self.named or figures.name_step
-        if figures.heading and (figures.are_several or not self.named):  # "Step 1:" may be of a completion
-            self.heading = {"step": given.get(figures.heading, figures.heading)}
-        elif figures.are_several:
+        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading."""
+        boxed = "│" in line
+        if ":" in line:
+            line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
+        if boxed or line.count(" | ") > 1:
+            line = CELL_PAIR.sub("=", line)
+        if section := SECTION.fullmatch(line.rstrip()):
+            indent, title, value = section.groups()
+            outer = tuple(outer for outer in self.sections if len(outer[0]) < len(indent))
+            line = "/".join([*(name for _, name in outer), f"{title}: {value}"])
+            self.sections = outer if value else (*outer, (indent, title))
+        pairs = pairs_of(line) if "=" in line or ":" in line else {}
+        several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+        self.named = self.named or (several and any(names_step(name) and "/" not in name for name in pairs))
+        headings = HEADING.findall(line)
+        if headings and (several or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": headings[-1]}
+        elif several:
             self.heading = {}
-        if figures.epoch:
-            self.epoch = {"epoch": given.get(figures.epoch, figures.epoch)}
+        if epoch := EPOCH.search(line):
+            self.epoch = {"epoch": epoch[1]}
         if len(self.heading | pairs) > 1:
             self.plain.add(self.epoch | self.heading | pairs)
 
@@ -2477,39 +2482,6 @@ def printed_dict(text: str) -> dict | None:
 def unwrapped(line: str) -> str:
     """A line with the bare numbers of np.float64(0.1), tensor(0.1, …) and array(0.1, …)."""
     return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
-
-
-@dataclass(frozen=True)
-class LineFigures:
-    """What a line of text says."""
-
-    pairs: dict[str, str]
-    sections: tuple  # YAML sections that enclose the next line, as (indent, title)
-    heading: str  # the step of its last heading, or ""
-    epoch: str
-    are_several: bool  # whether it has several figures, which end a heading
-    name_step: bool  # whether these name their step
-
-
-@functools.lru_cache(1 << 10)
-def figures_of(line: str, sections: tuple) -> LineFigures:
-    """The figures of a line inside YAML sections."""
-    boxed, small = "│" in line, line.lower()
-    if ":" in line:
-        line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
-    if boxed or line.count(" | ") > 1:
-        line = CELL_PAIR.sub("=", line)
-    if section := SECTION.fullmatch(line.rstrip()):
-        indent, title, value = section.groups()
-        sections = tuple(outer for outer in sections if len(outer[0]) < len(indent))
-        line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
-        sections += () if value else ((indent, title),)
-    pairs = pairs_of(line) if "=" in line or ":" in line else {}
-    several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-    named = several and any(names_step(name) and "/" not in name for name in pairs)
-    headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else []
-    epoch = EPOCH.search(line) if "epoch" in small else None
-    return LineFigures(pairs, sections, headings[-1] if headings else "", epoch[1] if epoch else "", several, named)
 
 
 def pairs_of(line: str) -> dict[str, str]:
@@ -2666,34 +2638,28 @@ ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accurac
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The first of LOGS in a folder, else the last checkpoint's state, its only log, or the only one in its folders.
-
-    UserError otherwise.
-    """
+    """A log of a known name, the last checkpoint's state, or the only log in a folder or below; UserError otherwise."""
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
+    if known := [folder / name for name in LOGS if (folder / name).exists()] + states[-1:]:
+        return known[0]
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and not NO_LOG.match(path.name))
-    logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     further = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
     further = {path.resolve(): path for path in further}.values()  # wandb/latest-run is a link
     depths = ("*", "*/*", "*/*/checkpoint-*")
     below = [path.parent for name in LOGS for depth in depths for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
-    alone = len(others) == 1 and not further and not runs
-    logs = logs or (others if alone else [path for path in others if is_log(path)])
-    if len(runs) == 1 and (not logs or (len(logs) == 1 and logs[0] in others and is_console_of(logs[0], runs[0]))):
+    logs = others if len(others) == 1 and not further and not runs else [*filter(is_log, others)]
+    if len(runs) == 1 and (not logs or (len(logs) == 1 and is_console_of(logs[0], runs[0]))):
         return log_of_folder(runs[0])
     need(
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
-    if not logs:
-        logs = sorted(path for path in further if is_log(path))
-        others = logs or others
-    if not logs:  # a self-written loop's may be anywhere
-        places = sorted(path for form in ("*.json", "*/*") for path in folder.glob(form))[:50]
-        logs = [path for path in places if path.suffix in (".json", *ENDINGS) and is_log(path, least=3)]
-        others = logs or others
-    names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
+    anywhere = sorted(path for form in ("*.json", "*/*") for path in folder.glob(form))[:50]  # a self-written loop's
+    anywhere = [path for path in anywhere if path.suffix in (".json", *ENDINGS)]
+    for places, least in ((further, 0), (anywhere, 3)):
+        logs = logs or sorted(path for path in places if is_log(path, least))
+    names = ", ".join(str(path.relative_to(folder)) for path in (logs or others)[:5])
     need(
         len(logs) == 1,
         f"got {folder} with {names or 'no log'}; expected metrics.jsonl, trainer_state.json, "
@@ -2721,7 +2687,11 @@ def is_log(path: Path, least: int = 0) -> bool:
 
 
 def has_rl(run: LoggedRun) -> bool:
-    """Whether a log has metrics that only RL has, or values that are not finite."""
+    """Whether a log has metrics that only RL has, or values that are not finite; a table of trials is no log."""
+    rates = run.values("lr")
+    changes = [b - a for a, b in itertools.pairwise(rates) if a != b]
+    if sum(a * b < 0 for a, b in itertools.pairwise(changes)) > max(2, len(rates) // 4):  # up and down: one trial a row
+        return False
     of_pairs = PAIRS.search(" ".join(run.columns)) and "objective/scores" not in run.columns
     return bool(run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES))
 
@@ -2990,23 +2960,21 @@ def overflow(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, least: float) -> list[Fact]:
-    """Facts on figures that at one step go back towards where the run began, by over `least` times their noise."""
-    facts = []
-    for name, (points, usual) in series.items():
-        place = bisect.bisect_left(points, (step, -math.inf))
-        parts = (points[max(0, place - 6) : place], points[place : place + 3], points[:3])
-        before, after, begin = ([value for _, value in part] for part in parts)
-        if len(before) < 4 or len(after) < 2:
-            continue
-        a, b, start = map(statistics.median, (before, after, begin))
-        scatter = max(noise(before), usual, 0.02 * abs(a), 1e-6)
-        way = math.copysign(1, start - a)
-        back = min(way * (b - a), way * (after[0] - before[-1]))  # at this very step, and it stays there
-        if min(abs(b - a), abs(start - a)) > least * scatter and back >= 0.6 * abs(start - a):
-            text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
-            facts.append(run.fact(name, text, step))
-    return facts
+def jump_at(run: LoggedRun, name: str, step: int) -> Fact | None:
+    """A fact if a figure goes back towards where the run began, by over 1.2 times its noise."""
+    points = run.points(name)
+    before, after = ([value for at, value in points if (at < step) is early] for early in (True, False))
+    before, after, start = before[-6:], after[:3], statistics.median([value for _, value in points[:3]] or [0.0])
+    if len(before) < 4 or len(after) < 2:
+        return None
+    a, b = statistics.median(before), statistics.median(after)
+    scatter = max(noise(before), noise(run.values(name)), 0.02 * abs(a), 1e-6)
+    jumps = abs(b - a) > 1.2 * scatter and (b - a) * (start - a) >= 0.6 * (start - a) ** 2
+    return (
+        run.fact(name, f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began", step)
+        if jumps
+        else None
+    )
 
 
 @cause(
@@ -3017,24 +2985,18 @@ def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, l
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
     """The run jumps at a restart: weights, optimizer, schedule, data order or settings differ from those before."""
-    rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
-    series = {name: (run.points(name), noise(run.values(name))) for name in named}
+    rates, kl = run.points("lr")[1:], run.points("kl")
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
-    kl = run.points("kl")
     first = max(2 * abs(kl[0][1]), 1e-6) if kl else 0.0  # the KL of the starting weights, up to rounding
     past = [(step, value, [before for _, before in kl[i - 5 : i]]) for i, (step, value) in enumerate(kl) if i >= 5]
     started = {step for step, value, before in past if abs(value) <= first and statistics.median(before) > 100 * first}
-    restarts = {*anew, *started, *run.settings.get("restarts", ())}
-    for step in sorted({*restarts, *run.steps()[5:-2]}):
-        facts = jumps_at(run, series, step, 1.2 if step in restarts else 2)
-        if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
+    for step in sorted({*anew, *started, *run.settings.get("restarts", ())}):
+        facts = [fact for name in ("entropy", "score", "length") if (fact := jump_at(run, name, step))]
+        if facts or (step in anew and not run.learns()):  # a new schedule is itself a jump
             shows = "KL to the start is 0 again" if step in started else "log shows a restart"
             restart = Fact(f"the {shows} at step {step}", "kl" if step in started else "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [restart, *facts], since=step)
-        # without a known restart, entropy and another series must jump back at once
-        if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
-            return Evidence(CERTAIN + 0.06, facts, since=step)
     return None
 
 
@@ -3155,26 +3117,6 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     # prompts with other pass rates than the mean are alike more often
     sure = wilson_interval(share * count, count)[0] >= 0.7
     return text if sure and share >= max(0.8, expected + 0.25) else ""
-
-
-def unit(shares: list[float]) -> int:
-    """The smallest n up to 1024 with which every share is a whole number of n-ths; 0 if there is none."""
-    return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
-
-
-def alike_by_chance(run: LoggedRun) -> str:
-    """A text if groups score alike only as often as 0/1 scores that ignore the prompt would; else ""."""
-    steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
-    scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
-    rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
-    if not 0.3 < rate < 0.7 or not 0 < groups < batch or batch % groups:
-        return ""
-    size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
-    low, high = wilson_interval(share * count, count)
-    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # if half of the prompts are easier
-    if low > forecast(rate, size) or high >= varied:
-        return ""
-    return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
 
 
 @cause(
@@ -3342,18 +3284,6 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
 
 
-def partial_credit(run: LoggedRun) -> Fact | None:
-    """A fact if the score rose to a partial credit that whole groups share, without full marks on held-out prompts."""
-    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
-    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
-        return None
-    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
-    if not settled or not 0.1 <= scores[-1] <= 0.95 or scores[-1] < scores[0] + 0.1 or alike[0] >= 0.9:
-        return None
-    text = f"the score rose from {scores[0]:.3g} to a partial credit of {scores[-1]:.3g}, which {alike[-1]:.0%} of the "
-    return run.fact("score", f"{text}groups share; full marks held out: {max(held_out):.3g}")
-
-
 @cause(
     explains=f"{FLAT} reward_ignores_answer too_easy too_hard entropy_fell memorised_prompts",
     change="score what differs within a group; middling prompts; {group_size} 8 or more; show the form of full marks",
@@ -3362,8 +3292,6 @@ def partial_credit(run: LoggedRun) -> Fact | None:
 )
 def no_group_variance(run: LoggedRun) -> Evidence | None:
     """Groups have no variance: prompts are always or never solved, or the score depends on the prompt alone."""
-    if partial := partial_credit(run):
-        return Evidence(CERTAIN + 0.03, [partial])
     if run.number("group_size") == 1 and run.settings.get("grouped"):
         return Evidence(CERTAIN, [run.fact("score", "the group has 1 completion: nothing to compare it with", 1)])
     groups = groups_of_one_prompt([t for t in run.texts if t.score is not None])
@@ -3437,6 +3365,27 @@ def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
     return gold if rare else gold | {"answer_form": Evidence(LIKELY + (0.04 if form else 0.06), facts)}
 
 
+def unpaid_answers(run: LoggedRun) -> dict[str, Evidence]:
+    """{cause: evidence} if right answers are not paid: the reward reads another form, or compares them wrongly."""
+    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
+    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
+    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
+    text = f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}"
+    other = [Fact(text, run.reward_file)] if reads and asks and not reads & asks else []
+    if not unpaid and other and max(run.early("score"), default=1.0) <= 0.05:
+        return {"answer_form": Evidence(LIKELY, other)}
+    if not unpaid:
+        return hardly_paid(run)
+    used, text = marks_with_gold(unpaid), f"{len(unpaid)} unpaid completions hold the gold answer"
+    if used & reads:
+        return {"gold_mismatch": Evidence(CERTAIN + 0.05, [shown(unpaid, f"{text} where the reward looks")])}
+    if reads:
+        where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}"
+        return {"answer_form": Evidence(CERTAIN + 0.05, [shown(unpaid, text + where), *other])}
+    fact = shown(unpaid, text)
+    return {"answer_form": Evidence(LIKELY + 0.1, [fact]), "gold_mismatch": Evidence(LIKELY, [fact])}
+
+
 @cause(
     explains=FALSE,
     change="ask for the reward's format in the prompt, or have the reward read that of the completions",
@@ -3445,21 +3394,7 @@ def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
 )
 def answer_form(run: LoggedRun) -> Evidence | None:
     """The reward expects another answer format, so right answers score nothing."""
-    reads, unpaid, other = source_marks(run.reward_source), unpaid_with_gold(run.texts), []
-    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
-    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
-    if reads and asks and not reads & asks:
-        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
-    if evidence := hardly_paid(run).get("answer_form"):
-        return evidence
-    if not unpaid:
-        return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
-    used = marks_with_gold(unpaid)
-    if used & reads:
-        return None  # the reward reads this mark, so its comparison is at fault (`gold_mismatch`)
-    where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}" if reads else ""
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{where}"
-    return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
+    return unpaid_answers(run).get("answer_form")
 
 
 def shifted_gold(run: LoggedRun) -> Fact | None:
@@ -3488,7 +3423,6 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
     train = [t for t in run.texts if t.kind == "train" and t.gold]
     golds, prompts = {t.gold for t in train}, {t.prompt for t in train}
-    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
     if shift:
         return Evidence(CERTAIN + 0.08, [shift])
     if other:
@@ -3496,29 +3430,7 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.08, [Fact(text, run.reward_file)])
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
-    if not unpaid:
-        return hardly_paid(run).get("gold_mismatch")
-    in_mark = bool(marks_with_gold(unpaid) & reads)
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
-    return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
-
-
-def never_reads(function: ast.FunctionDef, name: str, helpers: dict[str, ast.FunctionDef]) -> bool:
-    """Whether a function never reads a parameter: it counts it, or hands it on to helpers that never read it."""
-    helpers = {key: helper for key, helper in helpers.items() if helper is not function}
-    inside, idle = list(ast.walk(function)), []
-    uses = {node for node in inside if isinstance(node, ast.Name) and node.id == name}
-    for node in inside:
-        if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_":
-            idle.append(node.iter)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "len":
-            idle += node.args
-        elif isinstance(node, ast.Call) and (helper := helpers.get(ast.unparse(node.func))):
-            places = [argument.arg for argument in helper.args.args]
-            given = [*zip(places, node.args, strict=False), *((word.arg, word.value) for word in node.keywords)]
-            given = [(place, value) for place, value in given if place in places and uses & {*ast.walk(value)}]
-            idle += [value for place, value in given if never_reads(helper, place, helpers)]
-    return uses <= {leaf for node in idle for leaf in ast.walk(node)}
+    return unpaid_answers(run).get("gold_mismatch")
 
 
 def placeholder(source: str) -> str:
@@ -3527,10 +3439,11 @@ def placeholder(source: str) -> str:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
         return ""
-    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
-    for function in functions.values():
+    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        if given and all(never_reads(function, name, functions) for name in given):
+        names = "|".join(given)
+        body = re.sub(rf"len\(({names})\)|for _ in ({names})\b", "", "\n".join(map(ast.unparse, function.body)))
+        if given and not re.search(rf"\b({names})\b", body):  # at most counted
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
@@ -3642,7 +3555,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
         return Evidence(LIKELY + 0.25, [run.fact(f"part:{next(iter(parts))}", text)], since=1)
     lowest, highest = min(scores, default=0.0), max(scores, default=0.0)
-    formed = [t for t in run.texts if marked_answers(t.completion)]
+    formed = [t for t in some_of(run.texts) if marked_answers(t.completion)]
     # where there are enough: of the first ones, and in an answer's form, as a reward may pay nothing without it
     choices = [scores_by_answer(texts) for texts in (early_texts(formed), formed, early_texts(run.texts))]
     right, wrong = next((pays for pays in choices if min(map(len, pays)) >= 6), ([], []))
@@ -3660,7 +3573,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 def pays_chance(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ but the score stays flat: although the policy moves, or whatever the prompt."""
+    """A fact if groups differ but the score stays flat although the policy moves."""
     scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
     half, gain = len(scores) // 2, run.held_out_gain()
     rises = run.trend("score") > 0 or (gain and gain[1] > 0)
@@ -3672,8 +3585,6 @@ def pays_chance(run: LoggedRun) -> Fact | None:
     text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
     if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
         return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
-    if share := alike_by_chance(run):
-        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
     return None
 
 
@@ -3791,10 +3702,6 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
-    if len(rates) >= 5 and is_warming_up(run):
-        *_, before, last = run.steps()
-        if last + (last - before) > steps > 0:
-            return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
@@ -3850,17 +3757,6 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
-def weight_of_kl(run: LoggedRun) -> float:
-    """The KL's weight by the settings, by the log, or by the loss's slope where it goes with the KL; else 0."""
-    if (given := run.number("kl")) is not None:
-        return given
-    if run.values("kl_weight") or run.correlation("kl", "loss") <= 0.9:
-        return max(run.values("kl_weight"), default=0.0)
-    kl, loss = run.series["kl"], run.series["loss"]
-    steps = [*(kl.keys() & loss.keys())]
-    return statistics.linear_regression(*([series[step] for step in steps] for series in (kl, loss))).slope
-
-
 @cause(
     explains="flat_score held_out_flat entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
@@ -3869,7 +3765,8 @@ def weight_of_kl(run: LoggedRun) -> float:
 )
 def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """The KL term holds the policy where it began: moving costs more than the reward pays."""
-    weight, late = weight_of_kl(run), run.ends("kl")[1]
+    weight, late = run.number("kl"), run.ends("kl")[1]
+    weight = max(run.values("kl_weight"), default=0.0) if weight is None else weight
     spreads = sorted(spread for spread in run.values("score_std") or [1.0] if spread > 1e-6) or [0.0]
     scale = max(spreads[9 * (len(spreads) - 1) // 10], 0.05)  # of steps whose groups are not alike; no single one
     light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
@@ -3890,16 +3787,9 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
     rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
-    facts, losses = [], run.early("value_loss", 20)
     if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        facts.append(Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr"))
-    # a critic that predicts 0 has about the scores' mean square as its loss
-    square = max(map(abs, [*run.values("score"), *run.values("score_std")]), default=math.inf) ** 2
-    if len(losses) >= 3 and sorted(losses)[-3] > 30 * square:
-        text = f"the value loss reaches {max(losses):.3g} in its first steps; scores are below "
-        facts.append(run.fact("value_loss", f"{text}{math.sqrt(square):.3g}"))
-    if facts:
-        return Evidence(CERTAIN + 0.08, facts)
+        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
+        return Evidence(CERTAIN + 0.08, [Fact(text, "critic_lr")])
     if len(steps) < CRITIC_STEPS or run.is_constant():
         return None
     if max(abs(variances[step]) for step in steps) < 1e-5:
@@ -3987,7 +3877,7 @@ def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
     It did if it grew beyond what nine of ten right completions had early, while right answers explain less than half.
     """
     scored, moves = [t for t in run.texts if t.score is not None], []
-    train = [t for t in scored if t.kind == "train"]
+    train = some_of([t for t in scored if t.kind == "train"])
     steps = sorted({t.step for t in train})
     if len(scored) < 16 or len(steps) < 2:
         return None, False
@@ -4091,16 +3981,6 @@ def dying_turn(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def is_penalty(run: LoggedRun, name: str) -> bool:
-    """Whether a part is a penalty: its name says so, and at first the score is no higher than the other parts' sum.
-
-    Some rewards log the size of a penalty, whose fall is good.
-    """
-    others = sum(ends(values)[0] for other, values in run.parts().items() if other != name)
-    paid = ends(run.values("score"))[0] - others > 0.5 * ends(run.values(f"part:{name}"))[0]
-    return bool(re.search("penal|punish", name, re.IGNORECASE)) and not paid
-
-
 @cause(
     explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
     change="weigh the part so that it is worth keeping; for turns, a baseline for each (--turn_baseline turn)",
@@ -4118,7 +3998,8 @@ def part_dies(run: LoggedRun) -> Evidence | None:
         first, last = ends(values)
         first = max(first, statistics.fmean(values[:2]))  # it may die within the first steps
         died = first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
-        if died and name != correct and trend(values) <= 0 and not is_penalty(run, name):
+        is_penalty = re.search("penal|punish", name, re.IGNORECASE)  # whose size some logs show: its fall is good
+        if died and name != correct and trend(values) <= 0 and not is_penalty:
             step = run.onset(f"part:{name}")
             text = f"{name} went from {first:.3g} to {last:.3g} while {ends_text('the score', whole)}"
             return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
@@ -4439,21 +4320,13 @@ def read_source(path: Path, name: str) -> Source:
     return source
 
 
-def short_names(paths: list[Path]) -> list[str]:
-    """The shortest ends of the paths that tell them apart."""
-    whole = [(path if path.is_dir() else path.parent / path.stem).resolve().parts for path in paths]
-    whole = [parts[:-1] if len(parts) > 2 and parts[-1] in ("metrics", "results") else parts for parts in whole]
-    for count in range(1, max(map(len, whole)) + 1):
-        names = ["/".join(parts[-count:]) for parts in whole]
-        if len({*names}) == len({*whole}):
-            break
-    return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, start=1)]
-
-
 def read_sources(paths: list[Path]) -> tuple[list[Source], list[dict]]:
     """What can be read, and {"name", "error"} of what cannot."""
-    sources, failed = [], []
-    for path, name in zip(paths, short_names(paths), strict=True):
+    usual = ("metrics.jsonl", "results.json")  # whose folder says more
+    sources, failed, names = [], [], [(x.parent if x.name in usual else x).resolve().name for x in paths]
+    if len({*names}) < len(names):
+        names = [*map(str, paths)]
+    for path, name in zip(paths, names, strict=True):
         try:
             sources.append(read_source(path, name))
         except UserError as error:
@@ -4494,13 +4367,11 @@ def evaluation_tables(sources: list[Source]) -> list[dict]:
 # ------------------------------------------------------------------------ run facts (src/programs/report/run_facts.py)
 
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
-SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
 ABOUT = (
     ("model", ("model", "actor_rollout_ref.model.path")),
     ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
     ("data", ("data", "data.train_files")),
 )
-SPANS = ((86400, "days"), (3600, "hours"), (60, "minutes"))
 
 
 def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
@@ -4530,63 +4401,36 @@ def held_out_facts(run: LoggedRun) -> dict | None:
     return facts | {"several": len(points) > 1}
 
 
-def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
+def outcome(run: LoggedRun, folder: Path) -> str:
     """How far the run came, and why it ended there, as far as its files say."""
     last = max(run.steps() or [step for _, step, _ in run.bad])
     planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
     at = f"step {last} of {planned:.0f}" if planned else f"step {last}"
     if json_beside(folder, "summary.json") or (planned and last >= planned):
         return f"It ran to its end: {at}."
-    if run.trainer == "one_page" and json_beside(folder, "result.json"):
-        return f"It ended at {at}: --minutes had passed, or Ctrl-C stopped it."
     if any(step >= last for _, step, _ in run.bad):
         return f"It ends at {at} with values that are not finite."
-    log = Path(run.path)
-    age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
-    size, unit = next((pair for pair in SPANS if age >= 2 * pair[0]), (60, "minutes"))
-    written = f"it was last written {age / size:.0f} {unit} ago"
-    if run.trainer in ("trl", "verl") or not planned:
-        return f"The log ends at {at}; {written}."
-    guess = "it is probably running" if age < 120 else "it has stopped or failed, or a step takes long"
-    return f"The log ends at {at}; {written}, without a summary.json: {guess}."
+    written = datetime.datetime.fromtimestamp(Path(run.path).stat().st_mtime)
+    return f"The log ends at {at}; last written {written:%Y-%m-%d %H:%M}."
 
 
-def spent(run: LoggedRun, folder: Path) -> dict:
-    """Samples, sampled tokens and seconds of a run; None where the log does not say."""
-    steps, config = len(run.steps()), run.config
-    sizes = {"verl": ("data.train_batch_size", "actor_rollout_ref.rollout.n")}.get(run.trainer, ("batch_size",))
-    sizes = ("prompts", "group_size") if run.trainer == "one_page" and "prompts" in config else sizes
-    factors = [as_number(config.get(name)) for name in sizes]
-    # grpo_train.py may log every so many steps only
-    logged = sorted({step for points in run.columns.values() for step in points})
-    since = {step: step - before for before, step in itertools.pairwise(logged)}
-    sampled = [value * since.get(step, 1) for step, value in points_of(run, "rollout/samples")]
+def seconds_of(run: LoggedRun, folder: Path) -> float | None:
+    """How long a run took; None where its files do not say."""
     seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
-    if seconds is None:
-        parts = [value for name in ("time/rollout", "time/reward", "time/update") for _, value in points_of(run, name)]
-        whole = run.points("time_step")  # means over the steps since the entry before
-        before = [0, *(step for step, _ in whole)]
-        parts = [value * (step - before[i]) for i, (step, value) in enumerate(whole)] or parts
-        seconds = sum(parts) if parts else None
-    speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
-    tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())
-    samples = sum(sampled) if sampled else math.prod(factors) * steps if all(factors) else None
-    return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
+    if seconds is not None:
+        return seconds
+    parts = [value for name in ("time/rollout", "time/reward", "time/update") for _, value in points_of(run, name)]
+    whole = [(0, 0.0), *run.points("time_step")]  # means over the steps since the entry before
+    means = [value * (step - before) for (before, _), (step, value) in itertools.pairwise(whole)]
+    return sum(means or parts) if means or parts else None
 
 
 def to_repeat(run: LoggedRun, folder: Path) -> str:
     """The command line that repeats a run; "" where the log does not have its settings."""
-    if run.trainer == "one_page" and run.config:
-        given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
-        pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
-        switches = [f"--{k}" for k, v in given.items() if v is True and k != "chat"]  # chat is on by default
-        if given.get("chat") is False:
-            switches.append("--no_chat")
-        return f"python PAGE.py {' '.join([*pairs, *switches])} --out NEW_FOLDER"  # no file says which page ran
-    if run.format != "metrics.jsonl" or not run.config:
+    script = "on_policy_distillation" if "teacher" in run.config else run.trainer
+    if run.format != "metrics.jsonl" or not run.config or run.trainer not in ("ppo_train", "grpo_train"):
         return ""
-    script = "scripts/on_policy_distillation.py" if "teacher" in run.config else SCRIPTS.get(run.trainer)
-    return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
+    return f"python scripts/{script}.py --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
 
 
 def about(config: dict) -> list[str]:
@@ -4595,7 +4439,7 @@ def about(config: dict) -> list[str]:
     return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in values if value]
 
 
-def run_facts(source: Source, now: datetime.datetime) -> dict:
+def run_facts(source: Source) -> dict:
     """All that the page says of a run, beside its curves and samples."""
     run, folder = source.run, source.folder
     ours = "on_policy_distillation" if run.dialect == "ours" and "teacher" in run.config else run.trainer
@@ -4606,8 +4450,9 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
         "trainer": {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, ours),
         "about": about(run.config),
         "held_out": held_out_facts(run),
-        "outcome": outcome(run, folder, now),
-        "spent": spent(run, folder),
+        "outcome": outcome(run, folder),
+        "steps_logged": len(run.steps()),
+        "seconds": seconds_of(run, folder),
         "texts": {text.id: text for text in run.texts},
         "remarks": [*dict.fromkeys(source.remarks), *broken],
         "versions": json_beside(folder, "versions.json"),
@@ -4790,7 +4635,6 @@ OTHER = "Other metrics of the log"
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
 PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
 LOGGED = ("save_every", "eval_every", "sample_every", "keep_checkpoints", "logging_steps")
-OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
 
@@ -4852,35 +4696,18 @@ def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return kept
 
 
-def settings_numbers(sources: list[Source]) -> list[int]:
-    """A number for each run: the same where they differ in their seed only."""
-    known, numbers = {}, []
-    for i, source in enumerate(sources):
-        config = {k: v for k, v in source.run.config.items() if k not in OWN}
-        whole = bool(config) and source.run.trainer != "trl"  # whose trainer_state.json has few of them
-        text = json.dumps([source.run.trainer, config], sort_keys=True, default=str) if whole else f"alone {i}"
-        numbers.append(known.setdefault(text, len(known)))
-    return numbers
-
-
 def curves_of(sources: list[Source]) -> dict:
     """What the page's script draws: runs, and metrics with their series."""
     glossary, runs, metrics = read_glossary(GLOSSARY), [], {}
-    for i, (source, setting) in enumerate(zip(sources, settings_numbers(sources), strict=True)):
-        series = series_of(source.run)
-        evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
+    for i, source in enumerate(sources):
         marks = [
             {"id": cause["cause"], "step": item["step"], "metric": our_name(item["figure"], source.run.dialect)}
             for cause in source.verdict["causes"]
             for item in cause["evidence"]
             if item["step"] is not None
         ]
-        run = {"name": source.name, "setting": setting}
-        saved = [*source.folder.glob("checkpoints/step-*"), *source.folder.glob("checkpoint-*")]
-        steps = sorted(int(path.name.rpartition("-")[2]) for path in saved if re.search(r"-\d+$", path.name))
-        run |= {"checkpoints": steps, "evaluations": sorted(evaluated), "findings": marks}
-        runs.append(run)
-        for name, entry in series.items():
+        runs.append({"name": source.name, "findings": marks})
+        for name, entry in series_of(source.run).items():
             points = thinned(sorted(entry["points"].items()))
             metric = metrics.setdefault(name, {"name": name, **explained(name, glossary), "series": []})
             drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}
@@ -4899,7 +4726,6 @@ def curves_of(sources: list[Source]) -> dict:
 LONGEST = 100_000  # characters of a text that the page holds
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
-OF_TOKENS = ("tokens", "token_lengths", "logprobs", "advantages")  # figures of single tokens in former logs
 PROBED = 500  # rows that tell how well all of them compress
 GZIP = 16 + zlib.MAX_WBITS
 
@@ -4925,7 +4751,7 @@ def sample_row(run: int, row: dict) -> list:
     rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
     score = row["score"] if "score" in row else next(iter(rewards.values()), None)  # evaluation.py gives metrics only
     kind = row.get("kind", row.get("task", "train"))
-    apart = (*NAMED, *OF_EVALUATIONS, *OF_TOKENS)
+    apart = (*NAMED, *OF_EVALUATIONS)
     others = {k: cut_text(v) for k, v in row.items() if k not in apart and v is not None}
     step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
     text = row.get("completion")
@@ -4935,19 +4761,16 @@ def sample_row(run: int, row: dict) -> list:
     ]
 
 
-def groups_of(rows: list[list]) -> tuple[list[int], set[int]]:
-    """The number of each row's group, and the groups of every run's first and last held-out evaluation."""
-    numbers, known, evaluated = [], {}, {}
-    for row in rows:
-        key = (*row[:3], row[5] if isinstance(row[5], str) else json.dumps(row[5], default=str))
-        number = known.setdefault(hash(key), len(known))
-        numbers.append(number)
-        if row[2] != "train" and row[1] is not None:
-            evaluated.setdefault(row[0], {}).setdefault(row[1], set()).add(number)
-    kept = set()
-    for steps in evaluated.values():
-        kept |= steps[min(steps)] | steps[max(steps)]
-    return numbers, kept
+def places_of(rows: list[list]) -> list[float]:
+    """Of each row a number from 0 to 1 that its group shares; 0 in a run's first and last held-out evaluation."""
+    steps: dict[int, set] = {}
+    for run, step, kind, *_ in rows:
+        if kind != "train" and step is not None:
+            steps.setdefault(run, set()).add(step)
+    kept = {(run, step) for run in steps for step in (min(steps[run]), max(steps[run]))}
+    is_kept = [row[2] != "train" and (row[0], row[1]) in kept for row in rows]
+    groups = [json_text([*row[:3], row[5]]).encode() for row in rows]
+    return [0.0 if kept else zlib.crc32(group) / 2**32 for kept, group in zip(is_kept, groups, strict=True)]
 
 
 def packed(parts: Iterable[bytes]) -> bytes:
@@ -4985,11 +4808,11 @@ def packed_samples(sources: list[Source], room: float) -> tuple[bytes, int]:
     Whole groups go, and those of the first and the last held-out evaluation stay.
     """
     rows = [sample_row(run, row) for run, source in enumerate(sources) for row in source.samples]
-    (numbers, stay), few = groups_of(rows), rows[:: len(rows) // PROBED or 1]
+    places, few = places_of(rows), rows[:: len(rows) // PROBED or 1]
     share = max(room, 1.0) * len(few) / max(len(rows), 1) / len(packed(json_of_samples(few)))
     share = 1.0 if share > 0.8 else share  # rows that lie side by side compress better than some of them
     for _ in range(5):
-        chosen = [r for r, n in zip(rows, numbers, strict=True) if n in stay or int((n + 1) * share) > int(n * share)]
+        chosen = [row for row, place in zip(rows, places, strict=True) if place < share]
         data = packed(json_of_samples(chosen))
         if len(data) <= room:
             break
@@ -5013,14 +4836,11 @@ TEMPLATE = """\
 <style>{{ style | safe }}</style>
 </head>
 <body>
-<a class="skip" href="#main">to the content</a>
 <div class="bar"><h1 class="hide-small">{{ title }}</h1><nav aria-label="Sections">
 {%- for id, name in sections %}<a href="#{{ id }}">{{ name }}</a>{% endfor %}</nav>
 <span class="soft small hide-small">{{ written }}</span></div>
 <main id="main">
 {%- macro span(ends, form) %}{% if ends %} <small>({{ form % ends[0] }} to {{ form % ends[1] }})</small>{% endif %}
-{%- endmacro %}
-{%- macro count(value) %}{% if value is none %}–{% else %}{{ "{:,.0f}".format(value) }}{% endif %}
 {%- endmacro %}
 {%- macro seconds(value) %}{% if value is none %}–{% elif value < 600 %}{{ "%.3g" % value }} s
 {%- elif value < 36000 %}{{ "%.0f" % (value / 60) }} min{% else %}{{ "%.1f" % (value / 3600) }} h{% endif %}
@@ -5049,7 +4869,7 @@ score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step
 <section id="runs">
 {%- if runs | length > 1 %}
 <h2>Runs</h2><div class="scroll box"><table id="overview"><tr><th>run</th><th>held out</th><th>verdict</th>
-<th>best (step)</th><th class="number">steps</th><th class="number">samples</th>
+<th>best (step)</th><th class="number">steps</th>
 <th class="number">time</th></tr>
 {%- for run in runs %}<tr><td>{{ dot(loop.index0) }} {{ run.name }}</td>
 {%- if run.held_out %}{% set h = run.held_out %}<td><span class="ends">{{ "%.3f" % h.before }}
@@ -5060,8 +4880,7 @@ score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step
 <div class="small soft">{{ run.outcome }}</div></td>
 <td>{% if run.held_out and run.held_out.several %}{{ "%.3f" % run.held_out.best }} ({{ run.held_out.best_step }})
 {%- endif %}</td>
-<td class="number">{{ count(run.spent.steps) }}</td><td class="number">{{ count(run.spent.samples) }}</td>
-<td class="number">{{ seconds(run.spent.seconds) }}</td></tr>{% endfor %}</table></div>
+<td class="number">{{ run.steps_logged }}</td><td class="number">{{ seconds(run.seconds) }}</td></tr>{% endfor %}</table></div>
 {%- if differing %}
 <h2 id="differs">What differs in the settings</h2>
 <div class="scroll box differing" tabindex="0"><table><tr><th>setting</th>
@@ -5093,9 +4912,7 @@ score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step
 <div class="figures small">
 {%- if run.held_out and run.held_out.several %}<span>best held out <b>{{ "%.3f" % run.held_out.best }}</b> at step
  <b>{{ run.held_out.best_step }}</b></span>{% endif %}
-<span>samples <b>{{ count(run.spent.samples) }}</b></span>
-{%- if run.spent.tokens %}<span>sampled tokens <b>{{ count(run.spent.tokens) }}</b></span>{% endif %}
-<span>time <b>{{ seconds(run.spent.seconds) }}</b></span></div>
+<span>time <b>{{ seconds(run.seconds) }}</b></span></div>
 </div><div class="wide">
 {%- if run.remarks %}<details open><summary>Left out of the log</summary><ul class="remarks small">
 {%- for remark in run.remarks %}<li>{{ remark }}</li>{% endfor %}</ul></details>{% endif %}
@@ -5176,14 +4993,9 @@ a { color: var(--mark) }
 .bar {
   position: sticky; top: 0; z-index: 9; background: var(--paper); border-bottom: 1px solid var(--line);
   padding: .45rem 1rem; display: flex; gap: .3rem 1rem; align-items: center; white-space: nowrap; overflow-x: auto;
-  scrollbar-width: none;
 }
 .bar nav { display: flex; gap: .9rem; flex: 1 }
-.bar nav a { text-decoration: none; padding: .15rem 0 }
-.bar nav a:hover { text-decoration: underline }
 main { max-width: 90rem; margin: 0 auto; padding: 1rem }
-.skip { position: absolute; left: -99rem }
-.skip:focus { left: 1rem; top: .4rem; z-index: 10; background: var(--paper); padding: .3rem .6rem }
 :focus-visible { outline: 2px solid var(--mark); outline-offset: 2px }
 .cards {
   display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr)); align-items: start;
@@ -5227,42 +5039,24 @@ pre, .text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isola
 pre.command { background: var(--back); border: 1px solid var(--line); border-radius: .4rem; padding: .5rem .7rem }
 .value { overflow-wrap: anywhere; max-width: 28rem; min-width: 5rem }
 .controls { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; margin-bottom: .7rem }
-.controls label { display: flex; gap: .35rem; align-items: center; min-width: 0; max-width: 100% }
-.controls select { min-width: 0 }
+.controls label { display: flex; gap: .35rem; align-items: center; max-width: 100% }
+.controls label, .controls select { min-width: 0 }
 input, select, button {
   font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--line); border-radius: .35rem;
   padding: .22rem .5rem; max-width: 100%;
 }
 input[type=number] { width: 5.2rem }
-input[type=checkbox], input[type=range] { padding: 0 }
 button { cursor: pointer }
-button[aria-pressed=true], button[aria-selected=true] {
-  border-color: var(--mark); color: var(--mark); font-weight: 600;
-}
 .charts {
   display: grid; gap: .8rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); margin-top: .5rem;
 }
-.chart { padding: .6rem .7rem }
-.chart h4 { overflow-wrap: anywhere }
+.chart { padding: .6rem .7rem; overflow-wrap: anywhere }
 .plot { height: 230px; touch-action: pan-y }
-.meaning {
-  font-size: .83rem; color: var(--soft); min-height: 2.6em; display: -webkit-box; -webkit-line-clamp: 2;
-  -webkit-box-orient: vertical; overflow: hidden;
-}
-.meaning.whole { -webkit-line-clamp: 99 }
-button.more { border: 0; background: none; padding: 0; color: var(--mark); font-size: .83rem }
-.grid { border: 1px solid var(--line); border-radius: .5rem; background: var(--paper); overflow: hidden }
-.grid { --columns: 5.5rem 4rem 5rem minmax(6rem, 1fr) minmax(8rem, 2fr) }
-.grid .head, .grid .row {
-  display: grid; grid-template-columns: var(--columns); gap: .6rem; padding: 0 .7rem; align-items: center;
-  height: 30px; white-space: nowrap;
-}
-.grid .head { border-bottom: 1px solid var(--line); font-weight: 600 }
-.grid .head button { border: 0; background: none; padding: 0; font-weight: 600; text-align: left }
-.grid .view { height: 360px; overflow-y: auto; position: relative; contain: strict }
-.grid .row { position: absolute; left: 0; right: 0; cursor: pointer; border-bottom: 1px solid var(--line) }
-.grid .row[aria-selected=true] { background: var(--note-back) }
-.grid .row > * { overflow: hidden; text-overflow: ellipsis; unicode-bidi: isolate }
+.view { max-height: 25rem; overflow: auto; padding: .3rem .7rem }
+.view table { width: 100% }
+.view td { max-width: 24rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; unicode-bidi: isolate }
+.view tr { cursor: pointer }
+.view tr[aria-selected=true] { background: var(--note-back) }
 .side {
   display: grid; grid-auto-flow: column; grid-auto-columns: minmax(17rem, 1fr); gap: .7rem; overflow-x: auto;
   padding-bottom: .4rem;
@@ -5275,46 +5069,23 @@ button.more { border: 0; background: none; padding: 0; color: var(--mark); font-
 .turn.system { border-color: var(--run7) }
 .odd { background: var(--cut); color: var(--bad); border-radius: .2rem; font-size: .85em; padding: 0 .15em }
 ins { background: var(--add); text-decoration: none }
-del { background: var(--cut) }
 .pair {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 18rem), 1fr)); gap: .7rem; margin: .6rem 0;
 }
-.differing { max-height: 17rem; overflow-y: auto; padding-top: 0 }
-.differing th { position: sticky; top: 0; background: var(--paper) }
-main section:first-child h2:first-child { margin-top: .4rem }
+.differing { max-height: 17rem }
 #overview td, #overview th { white-space: nowrap; vertical-align: top }
 #overview td:nth-child(3) { white-space: normal; min-width: 10rem }
-#evaluations .box { margin-bottom: .8rem }
-#evaluations h4 { margin: .7rem 0 .2rem }
-#sample-detail { margin-top: 1rem }
-#sample-detail h4 { margin: .6rem 0 .3rem }
+#sample-detail, #sample-detail h4 { margin-top: .8rem }
 @media (max-width: 46rem) {
   body { font-size: 16px }
-  .bar { padding: .45rem .7rem }
-  .bar nav { gap: .65rem; font-size: .95rem }
-  main { padding: .7rem }
   .one .box.run { display: block }
-  .big { font-size: 1.4rem }
-  .box { padding: .8rem }
-  input, select, button { min-height: 2.2rem }
   .hide-small, #overview small { display: none !important }
-  .grid { --columns: 4.5rem 4.5rem minmax(6rem, 1fr) }
   .side { grid-auto-columns: 82vw }
-}
-@media (scripting: enabled) {
-  #plots { min-height: 100vh }
-  #browser { min-height: 480px }
-}
-@media (prefers-reduced-motion: reduce) {
-  * { transition: none !important; animation: none !important }
-}
-@media print {
-  .bar, .controls { display: none }
 }
 """
 CURVES_SCRIPT = """\
-// The curves, which plotly draws.
-const curves = {data: null, hidden: new Set(), smooth: 0, log: false, bands: true, charts: [], range: null};
+// The curves, which plotly draws when their group is open.
+const curves = {data: null, hidden: new Set(), smooth: 0, log: false, groups: []};
 
 // Exponential moving average, each value divided by the weight that it stands for.
 function smoothed(values, weight) {
@@ -5336,147 +5107,89 @@ function lineOf(x, y, i, more = {}) {
     marker: {size: 5}, hovertemplate: "%{y:.5~g}", ...more};
 }
 
-// Mean, lowest and highest of the runs of one setting at the steps that two of them have.
-function bandOf(series) {
-  const at = new Map();
-  for (const s of series) s.x.forEach((x, k) => at.set(x, [...(at.get(x) || []), s.y[k]]));
-  const steps = [...at.keys()].filter(x => at.get(x).length > 1).sort((a, b) => a - b);
-  const of = pick => steps.map(x => pick(at.get(x)));
-  return {x: steps, mean: of(v => v.reduce((a, b) => a + b) / v.length), low: of(v => Math.min(...v)),
-    high: of(v => Math.max(...v))};
-}
-
-function bandTraces(series, names) {
-  const band = bandOf(series), i = series[0].run, weight = curves.smooth;
-  const [mean, low, high] = [band.mean, band.low, band.high].map(v => weight ? smoothed(v, weight) : v);
-  const edge = {mode: "lines", line: {width: 0}, hoverinfo: "skip", showlegend: false};
-  return [lineOf(band.x, low, i, edge),
-    lineOf(band.x, high, i, {...edge, fill: "tonexty"}),
-    lineOf(band.x, mean, i, {name: safeName(`mean of ${series.length} seeds: ${names}`)})];
-}
-
 function tracesOf(metric) {
-  const runs = curves.data.runs, traces = [], settings = new Map();
-  for (const s of metric.series) {
-    if (curves.hidden.has(s.run)) continue;
-    const setting = curves.bands ? runs[s.run].setting : s.run;
-    settings.set(setting, [...(settings.get(setting) || []), s]);
-  }
-  for (const series of settings.values()) {
-    if (series.length > 1 && bandOf(series).x.length) {
-      traces.push(...bandTraces(series, series.map(s => runs[s.run].name).join(", ")));
-      continue;
-    }
-    for (const s of series) {
-      const name = safeName(runs[s.run].name), rough = curves.smooth && s.x.length > 2;
-      if (rough) traces.push(lineOf(s.x, s.y, s.run, {opacity: .25, hoverinfo: "skip", showlegend: false}));
-      traces.push(lineOf(s.x, rough ? smoothed(s.y, curves.smooth) : s.y, s.run, {name}));
-    }
+  const traces = [];
+  for (const s of metric.series.filter(s => !curves.hidden.has(s.run))) {
+    if (curves.smooth) traces.push(lineOf(s.x, s.y, s.run, {hoverinfo: "skip", opacity: .25}));
+    const name = safeName(curves.data.runs[s.run].name);
+    traces.push(lineOf(s.x, smoothed(s.y, curves.smooth), s.run, {name}));
   }
   return traces;
 }
 
-// Ticks at the lower edge where checkpoints lie, at the upper edge where evaluations do; dashed lines for findings.
+// Dashed lines where the findings are.
 function marksOf(metric) {
-  const shapes = [], annotations = [];
-  const tick = (x, i, y0, y1) => shapes.push({type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0, y1,
-    line: {color: runColor(i), width: 2}});
-  for (const s of metric.series) {
-    if (curves.hidden.has(s.run)) continue;
-    const run = curves.data.runs[s.run];
-    run.checkpoints.slice(-200).forEach(x => tick(x, s.run, 0, .05));
-    run.evaluations.slice(-200).forEach(x => tick(x, s.run, .95, 1));
-    for (const f of run.findings.filter(f => f.metric === metric.name || f.metric === s.as)) {
+  const shapes = [], annotations = [], red = color("--bad");
+  for (const s of metric.series.filter(s => !curves.hidden.has(s.run))) {
+    for (const f of curves.data.runs[s.run].findings.filter(f => f.metric === metric.name || f.metric === s.as)) {
       shapes.push({type: "line", xref: "x", yref: "paper", x0: f.step, x1: f.step, y0: 0, y1: 1,
-        line: {color: color("--bad"), width: 1.5, dash: "dash"}});
+        line: {color: red, width: 1.5, dash: "dash"}});
       annotations.push({x: f.step, y: 1, yref: "paper", yanchor: "top", xanchor: "left", text: f.id, showarrow: false,
-        font: {size: 11, color: color("--bad")}});
+        font: {size: 11, color: red}});
     }
   }
   return {shapes, annotations};
 }
 
-function draw(chart) {
-  const ink = color("--soft"), line = color("--line"), touch = matchMedia("(pointer: coarse)").matches;
+function draw({metric, plot}) {
+  const line = color("--line"), touch = matchMedia("(pointer: coarse)").matches;
   const axis = {gridcolor: line, zerolinecolor: line, linecolor: line};
-  const positive = chart.metric.series.some(s => s.y.some(y => y > 0));
+  const positive = metric.series.some(s => s.y.some(y => y > 0));
   const layout = {margin: {l: 52, r: 10, t: 8, b: 34}, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: {color: ink, size: 12, family: "system-ui, sans-serif"}, hovermode: "x unified", showlegend: false,
-    hoverlabel: {bgcolor: color("--paper"), font: {color: color("--ink")}}, dragmode: touch ? false : "zoom",
-    xaxis: {...axis, title: {text: "step", standoff: 4}, ...(curves.range ? {range: curves.range} : {})},
+    font: {color: color("--soft"), size: 12, family: "system-ui, sans-serif"}, hovermode: "x unified",
+    showlegend: false, dragmode: touch ? false : "zoom", uirevision: "same",
+    hoverlabel: {bgcolor: color("--paper"), font: {color: color("--ink")}},
+    xaxis: {...axis, title: {text: "step", standoff: 4}},
     yaxis: {...axis, type: curves.log && positive ? "log" : "linear", exponentformat: "power", automargin: true},
-    ...marksOf(chart.metric)};
-  const options = {responsive: true, displaylogo: false, displayModeBar: false};
-  Plotly.react(chart.plot, tracesOf(chart.metric), layout, options);
-  if (!chart.drawn) chart.plot.on("plotly_relayout", change => sameRange(chart, change));
-  chart.drawn = true;
-  chart.stale = false;
-}
-
-// A zoom along the steps holds for all charts. Those that follow tell of it too, later: what is known ends it there.
-function sameRange(chart, change) {
-  const range = change["xaxis.autorange"] ? null : [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-  if ((range && range[0] === undefined) || String(range) === String(curves.range)) return;
-  curves.range = range;
-  const axis = range ? {"xaxis.range": range} : {"xaxis.autorange": true};
-  for (const other of curves.charts) if (other !== chart && other.drawn) Plotly.relayout(other.plot, axis);
+    ...marksOf(metric)};
+  Plotly.react(plot, tracesOf(metric), layout, {responsive: true, displaylogo: false, displayModeBar: false});
 }
 
 function redraw() {
-  for (const chart of curves.charts) {
-    if (!chart.drawn) continue;
-    if (chart.box.offsetParent) draw(chart);
-    else chart.stale = true;
-  }
+  for (const {box, charts} of curves.groups) if (box.open) charts.forEach(draw);
 }
 
 function chartBox(metric) {
   const plot = el("div", {class: "plot"});
-  const named = [...new Set(metric.series.map(s => s.as))].filter(name => name !== metric.name);
-  const meaning = el("p", {class: "meaning"}, metric.meaning || "not in the glossary of references/metrics.md");
+  const meaning = el("p", {class: "small soft"}, metric.meaning || "not in the glossary of references/metrics.md");
   for (const [word, text] of [["Healthy", metric.healthy], ["Warning", metric.warning]]) {
     if (text) meaning.append(" ", el("b", {}, word + ": "), text);
   }
+  const named = [...new Set(metric.series.map(s => s.as))].filter(name => name !== metric.name);
   const bad = metric.series.filter(s => s.bad.length)
     .map(s => `${curves.data.runs[s.run].name}: ${s.bad.length} not finite, first at step ${s.bad[0]}`);
   const many = metric.series.filter(s => s.of > s.x.length).map(s => `${s.of} steps, drawn with ${s.x.length} points`);
-  const said = [...(named.length ? ["in the log: " + named.join(", ")] : []), ...bad, ...many].join(" · ");
-  const box = el("figure", {class: "box chart"}, el("h4", {}, shown(metric.name)), plot, meaning,
-    el("button", {type: "button", class: "more", onclick: () => meaning.classList.toggle("whole")}, "more"),
-    said ? el("p", {class: "small soft text"}, shown(said)) : null);
-  box.dataset.metric = metric.name;
-  return {metric, box, plot, drawn: false};
+  const notes = [...(named.length ? ["in the log: " + named.join(", ")] : []), ...bad, ...many].join(" · ");
+  const box = el("figure", {class: "box chart", "data-metric": metric.name}, el("h4", {}, shown(metric.name)), plot,
+    meaning, notes ? el("p", {class: "small soft text"}, shown(notes)) : null);
+  return {metric, box, plot};
 }
 
-function groupBox(group, first) {
-  const charts = curves.data.metrics.filter(m => m.group === group).map(chartBox);
-  curves.charts.push(...charts);
-  const grid = el("div", {class: "charts"}, ...charts.map(chart => chart.box));
-  const box = el("details", {open: first}, el("summary", {}, el("b", {}, group), ` (${charts.length})`), grid);
-  for (const chart of charts) whenNear(chart.box, () => draw(chart));
-  box.addEventListener("toggle", () => charts.filter(chart => chart.stale).forEach(draw));
+function groupBox(name, first) {
+  const charts = curves.data.metrics.filter(m => m.group === name).map(chartBox);
+  const box = el("details", {open: first, ontoggle: () => { if (box.open) charts.forEach(draw); }},
+    el("summary", {}, el("b", {}, name), ` (${charts.length})`),
+    el("div", {class: "charts"}, ...charts.map(chart => chart.box)));
+  curves.groups.push({box, charts});
   return box;
 }
 
-function runChoice(run, i) {
-  const box = el("input", {type: "checkbox", checked: true, onchange: event => {
-    event.target.checked ? curves.hidden.delete(i) : curves.hidden.add(i);
+function checkbox(checked, change, ...label) {
+  return el("label", {}, el("input", {type: "checkbox", checked, onchange: event => {
+    change(event.target.checked);
     redraw();
-  }});
-  return el("label", {}, box, runDot(i), shown(run.name));
+  }}), ...label);
 }
 
 function controls() {
-  const runs = curves.data.runs, several = new Set(runs.map(run => run.setting)).size < runs.length;
-  const check = (text, key) => el("label", {}, el("input", {type: "checkbox", id: "curves-" + key, checked: curves[key],
-    onchange: event => { curves[key] = event.target.checked; redraw(); }}), text);
+  const {runs} = curves.data;
   const smooth = el("input", {type: "range", id: "curves-smooth", min: "0", max: "0.98", step: "0.02", value: "0",
     oninput: event => { curves.smooth = Number(event.target.value); redraw(); }});
   return el("div", {class: "controls"}, el("label", {}, "smoothing", smooth),
-    check("log scale", "log"), several ? check("seeds of a setting as a band", "bands") : null,
-    ...(runs.length > 1 ? runs.map(runChoice) : []),
-    el("span", {class: "small soft"},
-      "drag to zoom, double-click to reset; ticks below: checkpoints, above: evaluations"));
+    checkbox(false, on => { curves.log = on; }, "log scale"),
+    ...(runs.length > 1 ? runs.map((run, i) => checkbox(true, on => curves.hidden[on ? "delete" : "add"](i), runDot(i),
+      shown(run.name))) : []),
+    el("span", {class: "small soft"}, "drag to zoom, double-click to reset"));
 }
 
 async function startCurves() {
@@ -5487,23 +5200,20 @@ async function startCurves() {
   library.nonce = pageNonce;
   library.textContent = await unpackText("plot-library");
   document.head.append(library);
-  const groups = curves.data.groups.map((group, i) => groupBox(group, i === 0));
-  place.append(controls(), ...groups);
-  place.style.minHeight = 0; // which kept the place of the charts
+  place.append(controls(), ...curves.data.groups.map((group, i) => groupBox(group, i === 0)));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 }
 """
 SAMPLES_SCRIPT = r"""// The table of samples and its filters.
 const RUN = 0, STEP = 1, KIND = 2, SCORE = 3, FINISHED = 4, PROMPT = 5, COMPLETION = 6, REWARDS = 7, OTHERS = 8;
-const ROW_HEIGHT = 30;
-const samples = {rows: [], prompts: [], found: [], chosen: -1, sort: null, names: [], lines: []};
+const MORE = 200; // rows that are added to the table at once
+const samples = {rows: [], prompts: [], found: [], sort: null, names: []};
 
 // What a row says of its completion in one line: of a conversation all that was sampled.
 function lineText(row) {
   if (row[COMPLETION] !== "") return plain(row[COMPLETION]);
-  const others = row[OTHERS];
-  if (Array.isArray(others.messages)) return others.messages.map(m => plain(m && m.content)).join(" ");
-  return "";
+  const {messages} = row[OTHERS];
+  return Array.isArray(messages) ? messages.map(m => plain(m && m.content)).join(" ") : "";
 }
 
 // Whether a row's number lies between two ends; an empty end holds none back, a missing number fits no end.
@@ -5516,94 +5226,61 @@ function between(value, low, high) {
 function wantedBy(asked) {
   const words = asked.text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), search = words ? new RegExp(words, "iu") : null;
   const inPrompt = search ? samples.prompts.map(p => search.test(lastOf(p))) : [];
-  return row => (asked.run === "" || row[RUN] === Number(asked.run)) &&
-    (asked.kind === "" || row[KIND] === asked.kind) &&
+  return row => ["", String(row[RUN])].includes(asked.run) && ["", row[KIND]].includes(asked.kind) &&
     between(row[STEP], asked.stepLow, asked.stepHigh) && between(row[SCORE], asked.low, asked.high) &&
     (asked.reward === "" || between(row[REWARDS][asked.reward] ?? null, asked.rewardLow, asked.rewardHigh)) &&
     (!asked.cut || !row[FINISHED]) && (!search || inPrompt[row[PROMPT]] || search.test(lineText(row)));
 }
 
-const SORTS = {step: row => row[STEP], kind: row => row[KIND], score: row => row[SCORE]};
-
 function sorted(found) {
-  if (!samples.sort) return found;
-  const value = SORTS[samples.sort.by], sign = samples.sort.down ? -1 : 1, rows = samples.rows;
-  return found.sort((a, b) => {
-    const x = value(rows[a]), y = value(rows[b]);
+  const {by, down} = samples.sort ?? {}, rows = samples.rows;
+  return by === undefined ? found : found.sort((a, b) => {
+    const x = rows[a][by], y = rows[b][by];
     if (x === y) return a - b;
-    return x === null ? 1 : y === null ? -1 : sign * (x < y ? -1 : 1);
+    return x === null ? 1 : y === null ? -1 : (down ? -1 : 1) * (x < y ? -1 : 1);
   });
 }
 
 function filterSamples() {
   const asked = Object.fromEntries([...byId("filters").elements].filter(e => e.name)
     .map(e => [e.name, e.type === "checkbox" ? e.checked : e.value]));
-  const wanted = wantedBy(asked), found = [];
-  samples.rows.forEach((row, i) => { if (wanted(row)) found.push(i); });
-  samples.found = sorted(found);
-  samples.chosen = -1;
-  const all = samples.rows.length.toLocaleString("en"), some = found.length.toLocaleString("en");
-  byId("sample-count").textContent = found.length === samples.rows.length ? `${all} samples` : `${some} of ${all}`;
-  samples.lines.forEach(line => line.remove());
-  samples.lines = [];
-  byId("sample-space").style.height = `${ROW_HEIGHT * found.length}px`;
-  byId("sample-view").scrollTop = 0;
-  showRows();
+  const wanted = wantedBy(asked);
+  samples.found = sorted([...samples.rows.keys()].filter(i => wanted(samples.rows[i])));
+  const all = samples.rows.length.toLocaleString("en"), some = samples.found.length.toLocaleString("en");
+  byId("sample-count").textContent = some === all ? `${all} samples` : `${some} of ${all}`;
+  byId("sample-rows").replaceChildren();
+  addRows();
 }
 
+// A row of the table; a click or Enter chooses it.
 function rowLine(place) {
-  const row = samples.rows[samples.found[place]];
-  const text = lineText(row).slice(0, 300).replace(/\s+/g, " ");
-  const line = el("div", {class: "row", role: "option", id: `row-${place}`, "aria-selected":
-    String(place === samples.chosen), "aria-posinset": String(place + 1), "aria-setsize": String(samples.found.length)},
-    el("span", {}, runDot(row[RUN]), ` ${row[STEP] ?? ""}`), el("span", {class: "hide-small"}, shown(row[KIND])),
-    el("span", {}, figure(row[SCORE]) + (row[FINISHED] ? "" : " ✂")),
-    el("span", {class: "hide-small"}, shown(lastOf(samples.prompts[row[PROMPT]]).slice(0, 200).replace(/\s+/g, " "))),
-    el("span", {}, shown(text)));
-  line.style.top = `${ROW_HEIGHT * place}px`;
-  line.addEventListener("click", () => choose(place));
-  return line;
+  const row = samples.rows[samples.found[place]], line = text => text.slice(0, 300).replace(/\s+/g, " ");
+  return el("tr", {tabIndex: 0, id: `row-${place}`, onclick: () => choose(place),
+    onkeydown: event => { if (event.key === "Enter") choose(place); }},
+    el("td", {}, runDot(row[RUN]), ` ${row[STEP] ?? ""}`), el("td", {}, shown(row[KIND])),
+    el("td", {}, figure(row[SCORE]) + (row[FINISHED] ? "" : " ✂")),
+    el("td", {}, shown(line(lastOf(samples.prompts[row[PROMPT]])))), el("td", {}, shown(line(lineText(row)))));
 }
 
-// Only the rows that are seen are elements.
-function showRows() {
-  const view = byId("sample-view"), first = Math.max(0, Math.floor(view.scrollTop / ROW_HEIGHT) - 5);
-  const end = Math.min(samples.found.length, first + Math.ceil(view.clientHeight / ROW_HEIGHT) + 11);
-  samples.lines.forEach(line => line.remove());
-  samples.lines = [];
-  for (let place = first; place < end; place++) samples.lines.push(rowLine(place));
-  view.append(...samples.lines);
+function addRows() {
+  const body = byId("sample-rows"), end = Math.min(samples.found.length, body.children.length + MORE);
+  for (let place = body.children.length; place < end; place++) body.append(rowLine(place));
+  byId("sample-more").hidden = end === samples.found.length;
 }
 
-function choose(place, focus = false) {
-  if (!samples.found.length) return;
-  const view = byId("sample-view");
-  samples.chosen = Math.max(0, Math.min(samples.found.length - 1, place));
-  const top = samples.chosen * ROW_HEIGHT;
-  if (top < view.scrollTop) view.scrollTop = top;
-  if (top + ROW_HEIGHT > view.scrollTop + view.clientHeight) view.scrollTop = top + ROW_HEIGHT - view.clientHeight;
-  showRows();
-  view.setAttribute("aria-activedescendant", `row-${samples.chosen}`);
-  showDetail(byId("sample-detail"), samples.found[samples.chosen]);
-}
-
-function keys(event) {
-  const page = Math.floor(byId("sample-view").clientHeight / ROW_HEIGHT), now = samples.chosen;
-  const to = {ArrowDown: now + 1, ArrowUp: now - 1, PageDown: now + page, PageUp: now - page, Home: 0,
-    End: samples.found.length - 1}[event.key];
-  if (to === undefined) return;
-  event.preventDefault();
-  choose(to);
+function choose(place) {
+  document.querySelector("#sample-rows [aria-selected]")?.removeAttribute("aria-selected");
+  byId(`row-${place}`)?.setAttribute("aria-selected", "true");
+  showDetail(byId("sample-detail"), samples.found[place]);
 }
 
 function headLine() {
-  const sortable = (text, by) => el("button", {type: "button", onclick: () => {
+  const sortable = (text, by) => el("th", {}, el("button", {type: "button", onclick: () => {
     samples.sort = {by, down: samples.sort?.by === by ? !samples.sort.down : true};
     filterSamples();
-  }}, text + " ⇅");
-  return el("div", {class: "head"}, sortable("step", "step"),
-    el("span", {class: "hide-small"}, sortable("kind", "kind")),
-    sortable("score", "score"), el("span", {class: "hide-small"}, "prompt"), el("span", {}, "completion"));
+  }}, text + " ⇅"));
+  return el("thead", {}, el("tr", {}, sortable("step", STEP), sortable("kind", KIND), sortable("score", SCORE),
+    el("th", {}, "prompt"), el("th", {}, "completion")));
 }
 
 function selectOf(name, label, values) {
@@ -5618,57 +5295,41 @@ function rangeOf(label, low, high) {
 }
 
 function filterForm() {
-  const rows = samples.rows, kinds = [...new Set(rows.map(row => row[KIND]))];
-  const runs = [...new Set(rows.map(row => row[RUN]))], rewards = new Set();
-  for (const row of rows) for (const name in row[REWARDS]) rewards.add(name);
-  const form = el("form", {id: "filters", class: "controls", onsubmit: event => event.preventDefault()},
-    el("label", {}, "text", el("input", {type: "search", name: "text", placeholder: "in prompt or completion"})),
-    rangeOf("step", "stepLow", "stepHigh"), rangeOf("score", "low", "high"));
-  if (runs.length > 1) form.append(selectOf("run", "run", runs.map(i => [i, samples.names[i]])));
-  else form.append(el("input", {type: "hidden", name: "run"}));
-  form.append(selectOf("kind", "kind", kinds.map(kind => [kind, kind])));
-  form.append(selectOf("reward", "reward", [...rewards].map(name => [name, name])),
-    rangeOf("its value", "rewardLow", "rewardHigh"),
+  const several = index => [...new Set(samples.rows.map(row => row[index]))];
+  const rewards = [...new Set(samples.rows.flatMap(row => Object.keys(row[REWARDS])))];
+  let waiting = 0;
+  const later = () => { clearTimeout(waiting); waiting = setTimeout(filterSamples, 120); };
+  return el("form", {id: "filters", class: "controls", onsubmit: event => event.preventDefault(), oninput: later,
+    onreset: later}, el("label", {}, "text", el("input", {type: "search", name: "text",
+      placeholder: "in prompt or completion"})),
+    rangeOf("step", "stepLow", "stepHigh"), rangeOf("score", "low", "high"),
+    selectOf("run", "run", several(RUN).map(i => [i, samples.names[i]])),
+    selectOf("kind", "kind", several(KIND).map(kind => [kind, kind])),
+    selectOf("reward", "reward", rewards.map(name => [name, name])), rangeOf("its value", "rewardLow", "rewardHigh"),
     el("label", {}, el("input", {type: "checkbox", name: "cut"}), "✂ cut off only"),
     el("button", {type: "reset"}, "all again"), el("output", {id: "sample-count", class: "small soft"}));
-  let waiting = 0;
-  form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(filterSamples, 120); });
-  form.addEventListener("reset", () => setTimeout(filterSamples));
-  return form;
 }
 
 function showTable(place) {
-  const space = el("div", {id: "sample-space"});
-  const view = el("div", {id: "sample-view", class: "view", tabindex: "0", role: "listbox",
-    "aria-label": "samples; arrow keys choose one", onkeydown: keys}, space);
-  view.addEventListener("scroll", () => requestAnimationFrame(showRows), {passive: true});
-  place.replaceChildren(filterForm(), el("div", {class: "grid"}, headLine(), view), el("div", {id: "sample-detail"}));
+  place.replaceChildren(filterForm(), el("div", {class: "box view"}, el("table", {}, headLine(),
+    el("tbody", {id: "sample-rows"})), el("button", {type: "button", id: "sample-more", onclick: addRows}, "more")),
+    el("div", {id: "sample-detail"}));
   filterSamples();
 }
 
 async function startSamples() {
   const place = byId("browser");
   if (!place) return;
-  whenNear(place, async () => {
-    try {
-      Object.assign(samples, await unpack("sample-data"), {names: await unpack("sample-names")});
-      const body = el("div", {}), pairs = beforeAndAfter();
-      const tabs = [["all samples", showTable], ...(pairs.length ? [["before and after", showPairs]] : [])];
-      const press = (pressed, show) => {
-        buttons.forEach(button => button.setAttribute("aria-pressed", String(button === pressed)));
-        show(body, pairs);
-      };
-      const buttons = tabs.map(([name, show]) =>
-        el("button", {type: "button", onclick: event => press(event.target, show)}, name));
-      place.replaceChildren(el("div", {class: "controls"}, ...buttons), body);
-      buttons[0].click();
-    } catch (error) {
-      failed(place, error);
-    }
-  });
+  Object.assign(samples, await unpack("sample-data"), {names: await unpack("sample-names")});
+  const body = el("div", {}), pairs = beforeAndAfter();
+  const button = (name, show) => el("button", {type: "button", onclick: () => show(body, pairs)}, name);
+  place.replaceChildren(...(pairs.length ? [el("div", {class: "controls"}, button("all samples", showTable),
+    button("before and after", showPairs))] : []), body);
+  showTable(body);
 }
 """
-DETAIL_SCRIPT = r"""// A sample with its group, conversations, and before beside after.
+DETAIL_SCRIPT = """\
+// A sample with its group, conversations, and before beside after.
 function turn(message) {
   const of = message && typeof message === "object" ? message : {content: message};
   const role = plain(of.role || "text"), known = ["assistant", "tool", "system"].includes(role) ? role : "";
@@ -5713,19 +5374,14 @@ function sampleCard(row, mean, chosen) {
     el("p", {class: "small soft text"}, shown(said.join(" · "))), saidBy(row));
 }
 
-function groupOf(row) {
-  const same = [RUN, STEP, KIND, PROMPT], found = [];
-  samples.rows.forEach((other, i) => { if (same.every(k => other[k] === row[k])) found.push(i); });
-  return found;
-}
-
 function showDetail(place, index) {
-  const row = samples.rows[index], group = groupOf(row).slice(0, 64);
-  const scores = group.map(i => samples.rows[i][SCORE]).filter(score => score !== null);
+  const row = samples.rows[index], same = [RUN, STEP, KIND, PROMPT];
+  const group = samples.rows.filter(other => same.every(k => other[k] === row[k])).slice(0, 64);
+  const scores = group.map(other => other[SCORE]).filter(score => score !== null);
   const mean = group.length > 1 && scores.length ? scores.reduce((a, b) => a + b) / scores.length : null;
   const prompt = samples.prompts[row[PROMPT]];
   const asked = Array.isArray(prompt) ? prompt.map(turn) : [el("pre", {}, shown(plain(prompt)))];
-  const cards = group.map(i => sampleCard(samples.rows[i], mean, i === index));
+  const cards = group.map(other => sampleCard(other, mean, other === row));
   const where = `${samples.names[row[RUN]]} · ${row[KIND]}${row[STEP] === null ? "" : ` · step ${row[STEP]}`}`;
   const title = group.length > 1 ? `${group.length} logged completions of this prompt` : "its completion";
   place.replaceChildren(el("h3", {}, shown(where)), ...asked, el("h4", {}, title),
@@ -5755,43 +5411,20 @@ function beforeAndAfter() {
   return pairs;
 }
 
-// Pieces of two texts by their longest common subsequence of words: [same | removed | added, text].
-function difference(a, b) {
-  const [x, y] = [a, b].map(text => text.match(/\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu) || []);
-  if (x.length * y.length > 1e6) return [[-1, a], [1, b]];
-  const width = y.length + 1, length = new Uint16Array((x.length + 1) * width), parts = [];
-  for (let i = x.length - 1; i >= 0; i--) {
-    for (let j = y.length - 1; j >= 0; j--) {
-      length[i * width + j] = x[i] === y[j] ? length[(i + 1) * width + j + 1] + 1 :
-        Math.max(length[(i + 1) * width + j], length[i * width + j + 1]);
-    }
-  }
-  for (let i = 0, j = 0; i < x.length || j < y.length;) {
-    if (i < x.length && j < y.length && x[i] === y[j]) parts.push([0, x[i++], j++]);
-    else if (j >= y.length || (i < x.length && length[(i + 1) * width + j] >= length[i * width + j + 1]))
-      parts.push([-1, x[i++]]);
-    else parts.push([1, y[j++]]);
-  }
-  return parts;
-}
-
 function pairBox([before, after]) {
-  const parts = difference(lineText(before), lineText(after));
-  const side = (row, name, mine, mark) => el("div", {},
-    el("h4", {}, `${name}, ${row[STEP] === null ? samples.names[row[RUN]] : "step " + row[STEP]}: ` +
-      `score ${figure(row[SCORE])}`),
-    el("pre", {}, ...parts.filter(([kind]) => kind === 0 || kind === mine)
-      .map(([kind, text]) => el(kind === 0 ? "span" : mark, {}, shown(text)))));
-  return el("div", {class: "box", style: "margin-bottom:.7rem"},
+  const side = (row, name) => el("div", {}, el("h4", {},
+    `${name}, ${row[STEP] === null ? samples.names[row[RUN]] : "step " + row[STEP]}: score ${figure(row[SCORE])}`),
+    el("pre", {}, shown(lineText(row))));
+  return el("div", {class: "box"},
     el("p", {class: "text"}, samples.names.length > 1 ? shown(samples.names[before[RUN]] + ": ") : "",
-      shown(lastOf(samples.prompts[before[PROMPT]]).slice(0, 2000))),
-    el("div", {class: "pair"}, side(before, "before", -1, "del"), side(after, "after", 1, "ins")));
+      shown(lastOf(samples.prompts[before[PROMPT]]), 2000)),
+    el("div", {class: "pair"}, side(before, "before"), side(after, "after")));
 }
 
 function showPairs(place, pairs, count = 20) {
   const more = el("button", {type: "button", onclick: () => showPairs(place, pairs, count + 50)}, "more");
   place.replaceChildren(el("p", {class: "small soft"},
-    "The same held-out prompts at the first and at the last evaluation; what differs is marked."),
+    "The same held-out prompts at the first and at the last evaluation."),
     ...pairs.slice(0, count).map(pairBox), ...(pairs.length > count ? [more] : []));
 }
 """
@@ -5864,23 +5497,13 @@ function color(name) {
 const runColor = i => color("--run" + i % 8);
 // A dot in a run's colour.
 const runDot = i => el("i", {class: "dot", style: `background: var(--run${i % 8})`});
-function failed(place, error) {
-  place.replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
-  console.error(error);
-}
 
-// Call `run` when a place is about to be seen.
-function whenNear(place, run) {
-  const watcher = new IntersectionObserver(entries => {
-    if (!entries.some(entry => entry.isIntersecting)) return;
-    watcher.disconnect();
-    run();
-  }, {rootMargin: "400px"});
-  watcher.observe(place);
+for (const [start, id] of [[startCurves, "plots"], [startSamples, "browser"]]) {
+  start().catch(error => {
+    byId(id).replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
+    console.error(error);
+  });
 }
-
-startCurves().catch(error => failed(byId("plots"), error));
-startSamples();
 """
 MARK = "<!-- a page of scripts/report.py -->"
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, lone surrogates, line separators
@@ -5913,7 +5536,6 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     from jinja2 import Environment, StrictUndefined
     from plotly.offline import get_plotlyjs
 
-    now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
     curve_data, tables = packed_json(curves_of(runs)), evaluation_tables(evaluations)
     library = packed([get_plotlyjs().encode()]) if runs else b""
@@ -5928,10 +5550,10 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     return page.render(
         title=f"Report: {', '.join(source.name for source in ordered[:3])}{more}",
         nonce=secrets.token_urlsafe(16),
-        written=f"{now:%Y-%m-%d %H:%M:%S}",
+        written=f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}",
         sections=[(name, name.capitalize()) for name in sections],
         failed=failed,
-        runs=[run_facts(source, now) for source in runs],
+        runs=[run_facts(source) for source in runs],
         differing=differing_settings(runs),
         has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
         evaluations=tables,

@@ -46,21 +46,21 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       103-143  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       146-158  bundle               Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       161-338  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       341-385  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       388-406  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       409-568  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       571-651  reward forms         The forms that a reward function may have, and loading rewards from files
-#       654-686  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       689-748  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       751-976  trainer              The interface between trainers and checks, and comparing figures
-#      979-1059  input checks         Checks of inputs: tokens, template
-#     1062-1338  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     1341-1684  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
-#     1687-2124  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
-#     2127-2285  run                  Load and prepare the trainer, run the checks, the command line
+#       100-140  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       143-155  bundle               Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       158-349  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       352-396  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       399-417  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       420-550  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       553-624  reward forms         The forms that a reward function may have, and loading rewards from files
+#       627-659  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       662-721  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       724-936  trainer              The interface between trainers and checks, and comparing figures
+#       939-979  input checks         The check of end tokens, pad and vocabulary
+#      982-1159  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     1162-1505  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
+#     1508-1945  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
+#     1948-2106  run                  Load and prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -83,7 +83,6 @@ import random
 import re
 import shlex
 import shutil
-import signal
 import socket
 import statistics
 import sys
@@ -96,9 +95,7 @@ import types
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
@@ -235,12 +232,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -443,33 +454,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -485,14 +469,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -528,7 +510,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -550,7 +532,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -561,7 +543,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -585,14 +567,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -629,7 +603,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -644,7 +618,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -794,7 +767,6 @@ class Trainer:
     """
 
     takes_holes = False  # whether responses may contain tokens that were not sampled
-    chats = False  # whether plain prompts are sent as chats if the settings do not say
 
     def __init__(self, module):
         self.module = module
@@ -822,18 +794,6 @@ class Trainer:
         """A completion."""
         sample = {"prompt_ids": [*prompt], "response_ids": ids, "rollout_logprobs": logprobs}
         return sample | {"finished": ids[-1] in self.models.eos_ids, "score": 0.0}
-
-    def chat_of(self, row: dict) -> list[dict]:
-        """A prompt's messages before the answer; [] for a prompt that is sent as plain text or continues an answer."""
-        if isinstance(row["prompt"], str):
-            chats = getattr(self.config, "chat", self.chats)
-            return [{"role": "user", "content": row["prompt"]}] if chats else []
-        return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
-
-    def tools_of(self, row: dict) -> list:
-        """The tools that a row's prompt shows."""
-        tools = getattr(self.module, "TOOLS", ())
-        return [*tools.values()] if isinstance(tools, dict) else []
 
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
@@ -1019,46 +979,6 @@ def turn_end(tokenizer) -> list[int]:
     return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
 
 
-@check(moved=False)
-def template_ends_at_generation(s: Trainer):
-    """A prompt's ids are the ids of prompt and answer up to where the answer starts.
-
-    Try: encode chat prompts with add_generation_prompt=True; the template's generation prompt must equal what it writes
-        before an assistant's text (no space at its end).
-    """
-    tokenizer = s.models.tokenizer
-    chats = [row for row in s.rows if s.chat_of(row)]
-    if not tokenizer.chat_template:
-        return None, "no chat template"
-    if not chats:
-        return None, "plain prompts, which bypass the chat template: an instruct model needs --chat, or chat messages"
-    settings = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}")
-    for row in chats:
-        turns = [*s.chat_of(row), {"role": "assistant", "content": ANSWER}]
-        given = settings | {"tools": s.tools_of(row) or None, "return_dict": True}
-        whole = tokenizer.apply_chat_template(turns, **given)["input_ids"]
-        if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
-            ends = tokenizer.decode(row["prompt_ids"])[-30:]
-            return False, f"prompt ends {ends!r}, with an answer it is {tokenizer.decode(whole)[-60:]!r}"
-    ends = tokenizer.decode(chats[0]["prompt_ids"])[-30:]
-    return True, f"{len(chats)} prompts end where an assistant turn starts: {ends!r}"
-
-
-def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
-    """Whether `whole` is `ids` followed by ANSWER; either may hold an empty thinking part before the answer."""
-    tail = tokenizer.decode(whole[len(ids) :])
-    if whole[: len(ids)] != ids:
-        prompt, text = tokenizer.decode(ids), tokenizer.decode(whole)
-        head = re.sub(r"<think>\s*(</think>\s*)?$", "", prompt)  # opened by the generation prompt of reasoning models
-        if head == prompt or not text.startswith(head):
-            return False
-        tail = text[len(head) :]
-    return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
-
-
-INPUT_CHECKS = (special_tokens, template_ends_at_generation)
-
-
 # ------------------------------------------------- conversation checks (src/programs/selfcheck/conversation_checks.py)
 
 PLAYED = 4  # conversations: two of each of two rows
@@ -1066,30 +986,11 @@ ANSWERS = (1, 3, 2, 3)  # answers after which the environment ends each conversa
 TURNS = 4  # answers that a trainer must allow
 ANSWER_TOKENS = 64  # length of an answer that is cut off
 NOTED = "selfcheck"  # column with a list to which every reset adds its number
-NUMBER = r"\[talk(\d)\]"  # marks a conversation, in text without white space
-
-
-def squeezed(text: str) -> str:
-    return "".join(text.split())
 
 
 def numbers_in(text: str) -> list[int]:
-    """The numbers of conversations that a text names, in order."""
-    return list(map(int, re.findall(NUMBER, squeezed(text))))
-
-
-def number_of(text: str) -> int | None:
-    """The number of a text's conversation: the last one in the first run of numbers; None without one."""
-    match = re.search(f"(?:{NUMBER})+", squeezed(text))
-    return int(match[1]) if match else None
-
-
-class Turn(NamedTuple):
-    """An answer: the prompt that asked for it, its ids and their log-probs."""
-
-    prompt: list[int]
-    ids: list[int]
-    logprobs: list[float]
+    """The numbers of conversations that a text names, in order; decoding may add white space."""
+    return [int(number) for number in re.findall(r"\[talk(\d)\]", "".join(text.split()))]
 
 
 class Record:
@@ -1097,25 +998,27 @@ class Record:
 
     Args:
         end: the token that ends an answer.
-        paid: the conversation whose return is 1 higher.
+        raised: whether the return of conversation n is n + 1 higher.
     """
 
-    def __init__(self, tokenizer, end: int, paid: int | None):
-        self.tokenizer, self.paid, self.count = tokenizer, paid, 0
+    def __init__(self, tokenizer, end: int, raised: bool):
+        self.tokenizer, self.raised, self.count = tokenizer, raised, 0
         self.answers = odd_answers(tokenizer, end)
-        self.turns, self.heard = defaultdict(list), defaultdict(list)
-        self.shared = []  # what conversations wrongly share, in words
-        self.early = set()  # conversations whose return was asked for before their last answer
+        self.turns, self.heard = defaultdict(list), defaultdict(int)  # [(prompt, ids, log-probs)]; answers heard
+        self.faults = []  # what conversations wrongly share
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
         """(Ids, log-probs) of the scripted answer to each prompt, in place of a sampler."""
         answers = []
         for prompt in prompts:
-            number = number_of(self.tokenizer.decode(prompt)) or 0
+            numbers = numbers_in(self.tokenizer.decode(prompt))
+            number = numbers[0] if numbers else 0
+            if strangers := {*numbers} - {number}:
+                self.faults.append(f"conversation {number} gets text of conversation {min(strangers)}")
             turns, script = self.turns[number], self.answers[number % PLAYED]
             ids = script[min(len(turns), len(script) - 1)]
             first = 1 + 0.1 * number + 0.01 * len(turns)  # distinct for each answer
-            turns.append(Turn([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
+            turns.append(([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
             answers.append(turns[-1][1:])
         return answers
 
@@ -1127,28 +1030,25 @@ class Record:
             """Answers by `reply`; its return depends on its number."""
 
             def reset(self, **row) -> str:
-                notes, number = row.get(NOTED, []), record.count
-                if "number" in vars(self) and not self.scored:
-                    both = f"{self.number} and {number}"
-                    record.shared.append(f"one environment object serves conversations {both} at once")
-                if notes:
-                    others = " and ".join(map(str, notes))
-                    record.shared.append(f"reset of conversation {number} got columns that reset of {others} changed")
-                notes.append(number)
+                notes = row.get(NOTED, [])
+                if notes or ("number" in vars(self) and not self.scored):
+                    record.faults.append(f"conversation {record.count} shares its row or environment with another")
+                notes.append(record.count)
+                self.number, self.count, self.scored = record.count, 0, False
                 record.count += 1
-                self.number, self.count, self.scored = number, 0, False
-                return f" [talk {number}]"
+                return f" [talk {self.number}]"
 
             def reply(self, text: str) -> str | None:
-                record.heard[self.number].append(text)
-                record.early |= {self.number} if self.scored else set()
+                record.heard[self.number] += 1
                 self.count += 1
                 is_over = self.count >= ANSWERS[self.number % PLAYED]
                 return None if is_over else f"[talk {self.number}] No, {self.count}."
 
             def get_reward(self) -> float:
+                if self.count < len(record.turns[self.number]):
+                    record.faults.append(f"conversation {self.number} is scored before its last answer was heard")
                 self.scored = True
-                return 0.5 * (self.number % 2) + float(self.number == record.paid)
+                return 0.5 * (self.number % 2) + record.raised * (self.number + 1.0)
 
         return Probe
 
@@ -1178,27 +1078,11 @@ def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
     return [[answer((number + turn) % 3 == 1) for turn in range(count)] for number, count in enumerate(ANSWERS)]
 
 
-turn_check = check(moved=False, plays=True)
-
-
-@dataclass
-class Row:
-    """A conversation in the trainer's batch, without pads."""
-
-    ids: list[int]
-    mask: list[int]
-    logprobs: list[float]
-    score: float
-    number: int | None  # of the conversation, as its text says
-    turns: list  # its `Turn`s
-    outside: int  # pads at which the mask is 1
-
-
-def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
-    """Let the trainer play two rows, each passed twice as the same object, as in a group of two completions."""
+def played(s: Trainer, raised: bool = False) -> tuple[Record, dict, list[float]]:
+    """(Record, batch, scores) of two rows, each passed twice as the same object, as in a group of two completions."""
     tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
     end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # the template's end of an answer
-    record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
+    record, few = Record(tokenizer, end, raised), copy.deepcopy(s.rows[:2])
     for row in few:
         row["columns"][NOTED] = []
     batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
@@ -1206,136 +1090,73 @@ def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
         raise ValueError("the trainer did not sample with the sampler under test; see --contract")
     if len(scores) != PLAYED:
         raise ValueError(f"{PLAYED} rows gave {len(scores)} conversations")
-    names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
-    for score, real, *columns in zip(scores, *(batch[name].cpu() for name in names), strict=True):
-        outside = int(columns[1][real == 0].ne(0).sum())
-        ids, mask, logprobs = (x[real.bool()].tolist() for x in columns)
-        number = number_of(tokenizer.decode(ids))
-        about = float(score), number, record.turns.get(number, []), outside
-        rows.append(Row(ids, [int(x != 0) for x in mask], logprobs, *about))
-    return record, rows
+    return record, batch, scores
 
 
-def broken_turn(s: Trainer, row: Row) -> str:
-    """How a conversation in the batch departs from what was sampled; "" if it does not."""
-    decode, turns = s.models.tokenizer.decode, row.turns
-    if not turns:
-        return "it has nothing of its conversation: the text that reset returns must follow the prompt"
-    places = [(f"the prompt of turn {i}", turn.prompt) for i, turn in enumerate(turns[1:], 2)] + [
-        ("the batch", row.ids)
-    ]
-    for turn, (place, follows) in zip(turns, places, strict=True):
-        expected = turn.prompt + turn.ids
-        if follows[: len(expected)] != expected:
-            pairs = enumerate(zip(expected, follows, strict=False))
-            at = next((k for k, (a, b) in pairs if a != b), len(follows))
-            one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
-            text = f"{place} departs from what was sampled: {one} {decode(one)!r} is {two} {decode(two)!r} there"
-            same = decode(follows).startswith(decode(expected))
-            return text + "; the text is the same: it was encoded again" * same
-    return ""
-
-
-@turn_check
-def turn_ids(s: Trainer):
-    """Sampled ids stay unchanged, in the next turn's prompt and in the batch.
+@check(moved=False, plays=True)
+def turn_mask(s: Trainer):
+    """The mask is 1 on exactly the tokens that were sampled, with the sampler's ids and log-probs.
 
     Try: append the sampled ids to those before them, then the chat template's text between two answers; neither decode
-        and encode an answer, nor render the conversation again.
+        and encode an answer, nor render the conversation again. Set response_mask to 1 on sampled tokens only, an
+        answer's end token included, and to 0 on the prompt, on text of tools and environment, and on the template's
+        tokens between answers; rollout_logprobs use the same places.
     """
-    (record, rows), tokenizer = played(s), s.models.tokenizer
-    faults = [f"conversation {i}: {text}" for i, row in enumerate(rows) if (text := broken_turn(s, row))]
+    record, batch, _ = played(s)
+    decode, faults, count = s.models.tokenizer.decode, [], 0
+    names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
+    for i, (real, *columns) in enumerate(zip(*(batch[name].cpu() for name in names), strict=True)):
+        pads = int(columns[1][real == 0].ne(0).sum())
+        ids, mask, logprobs = (x[real.bool()].tolist() for x in columns)
+        number = next(iter(numbers_in(decode(ids))), None)
+        turns = record.turns.get(number, [])
+        expected = [pair for _, sampled, figures in turns for pair in zip(sampled, figures, strict=True)]
+        trained = [(a, x) for a, x, m in zip(ids, logprobs, mask, strict=True) if m]
+        count += len(trained)
+        for (_, sampled, _), (prompt, *_) in zip(turns, [*turns[1:], (ids, [], [])], strict=True):
+            if not contains(prompt, sampled):
+                text = f"{decode(sampled)!r} is not in the next turn's prompt or in the batch as it was sampled"
+                faults.append(f"conversation {number}: {text}")
+        if pads or [a for a, _ in trained] != [a for a, _ in expected]:
+            leaked = decode([a for a, _ in trained])
+            text = f"1 on {len(trained)} tokens and {pads} pads, of which {len(expected)} were sampled ({leaked!r})"
+            faults.append(f"row {i}, conversation {number}: response_mask is {text}")
+        elif any(abs(x - y) > 1e-5 for (_, x), (_, y) in zip(trained, expected, strict=True)):
+            faults.append(f"conversation {number}: rollout_logprobs are not the sampler's")
     if faults:
-        return False, f"{faults[0]} ({len(faults)} of {PLAYED} conversations)"
-    answers = [turn.ids for turns in record.turns.values() for turn in turns]
+        return False, f"{faults[0]} ({len(faults)} faults)"
+    answers = [ids for turns in record.turns.values() for _, ids, _ in turns]
     if len(answers) == PLAYED:
         return None, "no conversation has a second answer: the trainer's limits allow only one"
-    ambiguous = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
-    text = f"{len(answers)} answers of {PLAYED} conversations are as sampled"
-    return True, f"{text}; {ambiguous} of them differ if encoded again"
+    return True, f"1 on exactly the {count} tokens of {len(answers)} answers in {PLAYED} conversations"
 
 
-@turn_check
-def turn_mask(s: Trainer):
-    """The mask is 1 on sampled tokens and on nothing else, and each of these tokens has its own log-prob.
-
-    Try: set response_mask to 1 on sampled tokens only, an answer's end token included, and to 0 on the prompt, on text
-        of tools and environment, and on the template's tokens between answers; rollout_logprobs use the same places.
-    """
-    (_, rows), faults = played(s), []
-    if any(broken_turn(s, row) for row in rows):
-        return None, "the sampled tokens cannot be found in the batch: see turn_ids"
-    for i, row in enumerate(rows):
-        expected, logprobs = [0] * len(row.ids), [0.0] * len(row.ids)
-        for turn in row.turns:
-            places = slice(len(turn.prompt), len(turn.prompt) + len(turn.ids))
-            expected[places], logprobs[places] = [1] * len(turn.ids), turn.logprobs
-        leaked = [k for k, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
-        lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
-        wrong = sum(b and abs(x - y) > 1e-5 for x, y, b in zip(row.logprobs, logprobs, expected, strict=True))
-        text = s.models.tokenizer.decode([row.ids[k] for k in leaked[:40]])
-        counts = {
-            f"1 on {row.outside} pads": row.outside,
-            f"1 on {len(leaked)} tokens that were not sampled ({text!r})": leaked,
-            f"0 on {lost} tokens that were sampled": lost,
-            f"rollout_logprobs differ from the sampler's at {wrong} tokens": wrong,
-        }
-        faults += [f"conversation {i}: {fault}" for fault, count in counts.items() if count]
-    if faults:
-        return False, "response_mask: " + "; ".join(faults)
-    count = sum(sum(row.mask) for row in rows)
-    return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"
+def contains(ids: list[int], piece: list[int]) -> bool:
+    return any(ids[i : i + len(piece)] == piece for i in range(len(ids) - len(piece) + 1))
 
 
-@turn_check
-def turn_rewards(s: Trainer):
-    """A changed return changes the score of its own conversation and of no other.
-
-    Try: get each conversation's return from its own environment, after that has heard the last answer, and keep scores
-        in the order of the batch.
-    """
-    (record, usual), faults = played(s), []
-    for paid in range(PLAYED):
-        _, rows = played(s, paid)
-        numbers = [row.number for row in rows]
-        if {*numbers} != {*range(PLAYED)}:
-            return None, "the batch's conversations cannot be told apart: see turn_ids"
-        changed = [i for i, (a, b) in enumerate(zip(usual, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
-        if changed != [numbers.index(paid)]:
-            names = ", ".join(map(str, changed)) or "none"
-            faults.append(f"of conversation {paid}: score {names} changes with its return")
-    if record.early:
-        early = ", ".join(map(str, sorted(record.early)))
-        faults.append(f"conversation {early}: asked for the return before the environment heard its last answer")
-    return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
-
-
-@turn_check
+@check(moved=False, plays=True)
 def turn_state(s: Trainer):
-    """Each conversation has its own environment, row, prompt and replies.
+    """Each conversation has its own environment, row, replies and return, which changes no other score.
 
-    Try: make an environment and a copy of the row for each conversation: what one changes, no other may see.
+    Try: make an environment and a copy of the row for each conversation; get its return from its own environment, after
+        that has heard the last answer; keep scores in the order of the batch.
     """
-    (record, _), tokenizer = played(s), s.models.tokenizer
-    answers = {
-        n: [squeezed(tokenizer.decode(turn.ids, skip_special_tokens=True)) for turn in turns]
-        for n, turns in sorted(record.turns.items())
-    }
-    faults = [*record.shared]
-    for number, given in answers.items():
-        strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
-        if strangers:
-            faults.append(f"conversation {number} gets text of conversation {', '.join(map(str, sorted(strangers)))}")
-        heard = [squeezed(text) for text in record.heard[number]]
-        others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*given}]
-        if others:
-            faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
-        elif len(given) != len(heard):
-            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(given)} answers")
-    return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
+    record, _, usual = played(s)
+    _, batch, raised = played(s, raised=True)
+    faults = [*record.faults]
+    for number, turns in sorted(record.turns.items()):
+        if record.heard[number] != len(turns):
+            text = f"heard {record.heard[number]} answers instead of {len(turns)}"
+            faults.append(f"the environment of conversation {number} {text}")
+    for i, (ids, before, after) in enumerate(zip(batch["input_ids"].tolist(), usual, raised, strict=True)):
+        number = next(iter(numbers_in(s.models.tokenizer.decode(ids))), None)
+        if number is not None and abs(after - before - number - 1) > 1e-5:
+            faults.append(f"score {i} changes by {after - before:g}, the return of its conversation by {number + 1}")
+    return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and returns, none shared"
 
 
-TURN_CHECKS = (turn_ids, turn_mask, turn_rewards, turn_state)
+TURN_CHECKS = (turn_mask, turn_state)
 
 
 # ----------------------------------------------------------------------- adapters (src/programs/selfcheck/adapters.py)
@@ -1416,7 +1237,7 @@ def lacking(module, needed: list[tuple], fields=()) -> list[str]:
 class OnePage(Trainer):
     """templates/ppo.py, grpo.py, distillation.py, multi_turn.py and copies."""
 
-    takes_holes = chats = True
+    takes_holes = True
     user_errors = (SystemExit,)  # these trainers end with a sentence
 
     @property
@@ -2127,7 +1948,7 @@ NUMERIC_CHECKS = (
 # --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)
 
 PROBE_TOKENS = 64  # of a real prompt that a probe is cut from
-CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
+CHECKS = (special_tokens, *NUMERIC_CHECKS, *TURN_CHECKS)
 
 
 def load_trainer(file: str) -> Trainer:

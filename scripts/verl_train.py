@@ -7,7 +7,7 @@
 #   "pyyaml", "numpy", "torch>=2.6", "transformers>=5.5.3,<6", "pyarrow", "datasets",
 # ]
 # ///
-"""Train with verl 0.9.1, with the settings, data and reward functions of ppo_train.py: check, run, submit, or print.
+"""Train with verl 0.9.1, with the settings, data and reward functions of ppo_train.py: check, run, export, or print.
 
 From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
 
@@ -18,7 +18,7 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
     verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
                                  YAML file selects it, and environment/ has the environment's own file
     job.json, settings.json      what these modules read; the settings and overrides of the run
-    run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
+    run.sh                       the command with its Hydra overrides, each with the setting that it comes from
 
 Settings that verl cannot express are errors. It names those without effect there, keys that verl dropped or ignores,
 with what to write instead, and overrides that would undo a setting or a guard.
@@ -30,7 +30,7 @@ Deliberately left out: Megatron, reward models, verl's own tools and asynchronou
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # a GRPOTrainer's file, moved
     python scripts/verl_train.py --check --overrides mine.txt                            # KEY=VALUE a line, by hand
-    python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --slurm           # or --run
+    python scripts/verl_train.py --config my.yaml --run
     python scripts/verl_train.py --config my.yaml --output_dir /shared/o --print         # for a Ray that runs already:
     ray job submit --address http://HEAD:8265 --working-dir /shared/o/job -- bash run.sh
 
@@ -43,55 +43,55 @@ failed, 128 + n stopped by signal n.
 #       160-171  python source     Parses Python source in a process with threads
 #       174-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       274-350  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       353-556  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       559-790  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       793-837  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      840-1256  user scripts      A user's Python script or notebook, read from its source
-#     1259-1311  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1314-1551  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1554-1647  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1650-1912  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1915-2025  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2028-2119  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2122-2186  prompts           Load training and held-out prompts as token ids
-#     2189-2206  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2209-2307  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2310-2514  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2517-2591  extracts          Extract from a Python file what some of its names need
-#     2594-2818  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2821-3092  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3095-3404  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3407-3527  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3530-3733  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3736-3856  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3859-4160  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4163-4473  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     4476-4634  play setup        Set up and score conversations, for all programs that take --environment
-#     4637-4669  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4672-4746  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4749-4757  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4760-4791  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4794-4797  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4800-4806  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4809-4889  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     4892-4937  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4940-5059  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5062-5340  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5343-5428  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5431-5456  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5459-5649  memory            The memory that a run will need, from the shape of its networks
-#     5652-5659  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5662-5793  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     5796-6274  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6277-6463  data              Rows and a model's files as verl reads them
-#     6466-6696  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
-#     6699-7064  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     7067-7396  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     7399-7756  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     7759-8070  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     8073-8282  launch            run.sh, and who starts it: this machine or Slurm
-#     8285-8496  export            --export: a job as four files that need neither this script nor its bundle
-#     8499-8545  command           The command line
+#       353-570  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       573-804  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       807-851  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      854-1270  user scripts      A user's Python script or notebook, read from its source
+#     1273-1325  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1328-1548  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1551-1643  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1646-1908  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1911-2021  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2024-2113  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2116-2181  prompts           Load training and held-out prompts as token ids
+#     2184-2201  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2204-2302  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2305-2509  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2512-2532  trl scripts       A script that trains with TRL: the calls of its trainers, and of the configs that …
+#     2535-2609  extracts          Extract from a Python file what some of its names need
+#     2612-2807  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2810-3048  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3051-3370  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3373-3493  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3496-3699  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3702-3822  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3825-4126  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4129-4439  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4442-4593  play setup        Set up and score conversations, for all programs that take --environment
+#     4596-4628  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4631-4705  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4708-4716  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4719-4750  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4753-4756  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4759-4765  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4768-4836  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     4839-4884  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4887-5004  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5007-5284  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5287-5372  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5375-5400  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5403-5410  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5413-5542  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     5545-6005  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6008-6187  data              Rows and a model's files as verl reads them
+#     6190-6349  refusals          What verl cannot express, ignores or changes, and sizes that do not divide
+#     6352-6717  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     6720-7048  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     7051-7409  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     7412-7722  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     7725-7884  launch            run.sh, and the run on this machine
+#     7887-8098  export            --export: a job as four files that need neither this script nor its bundle
+#     8101-8139  command           The command line
 
 import argparse
 import ast
@@ -427,12 +427,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -1325,20 +1339,14 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
-)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
-NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1407,10 +1415,8 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1447,8 +1453,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
-    elif REPLY.match(head):
-        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1459,11 +1463,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1473,7 +1473,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1481,9 +1481,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1530,9 +1527,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1591,9 +1588,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -2063,12 +2059,10 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
-    sizes, drawn, rows = {}, set(), 0
-    for task in tasks:
-        sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+def drawn_tasks(tasks: list, count: int, seed: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash of task and seed in any order."""
+    sizes, drawn, rows = Counter(tasks), set(), 0
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(f"{seed}{task!r}".encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -2168,13 +2162,14 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader = sibling("data_loader")
-    try:
-        read = loader.load_rows(source).rows
-    except loader.UserError as error:
-        raise UserError(f"data_loader.py: {error}") from None
+    loader, read = sibling("data_loader"), []
+    for place, row in rows:
+        try:
+            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
+        except loader.BadRow as flaw:
+            raise UserError(f"{place}: {flaw}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return [(f"{source}, row {row['id']}", row) for row in read]
+    return read
 
 
 def evaluated_rows(config: BaseConfig, rows: list) -> list:
@@ -2514,6 +2509,29 @@ def trl_defaults(config: str) -> dict:
     return trl_today("defaults")["TrainingArguments"] | trl_today("defaults").get(config, {})
 
 
+# ------------------------------------------------------------------------- trl scripts (src/parts/data/trl_scripts.py)
+
+METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO PPOv2".split()
+CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
+
+
+def trainer_names(source: PythonSource) -> dict[str, str]:
+    """{name of a trainer of TRL, or of a class of the script that is derived from one: that trainer}."""
+    return {name: trainer for trainer in CONFIGS for name in source.derived(trainer)}
+
+
+def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
+    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
+    names = trainer_names(source)
+    calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
+    variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
+    for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
+        origin = source.origin(call.func)
+        classes = [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin]
+        calls += [(names[name], call) for name in map(source.name_of, classes) if name in names][:1]
+    return sorted(calls, key=lambda pair: source.start(pair[1]))
+
+
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -2693,33 +2711,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2735,14 +2726,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -2778,7 +2767,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -2800,7 +2789,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -2811,7 +2800,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -2823,6 +2812,19 @@ REWARD_STATE = OwnState()
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 )
+
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+}
 
 
 def is_per_sample(function) -> bool:
@@ -2840,45 +2842,6 @@ def is_per_sample(function) -> bool:
     return bool(one)
 
 
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -2893,14 +2856,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -2937,7 +2892,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2952,7 +2907,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -3016,6 +2970,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -3024,7 +2983,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -3042,7 +3001,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
@@ -3060,7 +3019,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -3069,10 +3028,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3230,20 +3186,30 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def one_by_one(prompts: list, completions: list, **columns) -> list[dict]:
+    """The arguments of each sample: its values under the columns' names, `prompt`, and `completion`, always text."""
+    whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
+    samples = []
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        values = {name: column[i] for name, column in columns.items()}
+        samples.append(values | whole | {"prompt": prompt, "completion": text_of_answers(completion)})
+    return samples
+
+
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
+    """The calls that score a batch, as functions without arguments: one, or one per completion if it takes samples."""
     parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = one_by_one(**arguments) if is_per_sample(function) else [arguments]
+    if not takes_any:
+        given = [{p.name: one[p.name] for p in parameters if p.name in one} for one in given]
+    return [functools.partial(function, **one) for one in given]
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
+    return results if is_per_sample(function) else results[0]
 
 
 def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
@@ -3292,7 +3258,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
     Note an optional argument that no column fills if a column has nearly its name.
     """
-    given = {*reward_arguments([row], [""], [[]]), *others}
+    given = {*reward_arguments([row], [""], [[]]), "prompt", "completion", *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
         reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
@@ -3318,8 +3284,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
-    that raises when scored alone.
+    """The error of a reward that raised on a batch, with the row: for one that takes samples that of the call, else the
+    first row that raises when scored alone.
 
     Args:
         call: index of the call that raised.
@@ -3333,7 +3299,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
-    if isinstance(function, PerSample):
+    if is_per_sample(function):
         return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
@@ -3364,7 +3330,7 @@ def raw_results(
         (name, i), cause = owners[failed.number], failed.__cause__
         raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
-    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+    return {n: r if is_per_sample(functions[n]) else r[0] for n, r in results.items()}
 
 
 class Reward:
@@ -3372,7 +3338,7 @@ class Reward:
 
     Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
     [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
-    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    with the parameters `prompt` and `completion` is called for each sample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
@@ -3382,7 +3348,7 @@ class Reward:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
                 name += "_2"
-            self.functions[name], self.weights[name] = as_reward(function), weight
+            self.functions[name], self.weights[name] = function, weight
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
@@ -4523,13 +4489,6 @@ def check_chat_template(config, tokenizer) -> None:
     need(tokenizer.chat_template, f"{got}; expected one; try --chat_template FILE, or an instruct model")
 
 
-def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
-    """`load_scored`, with UserError also if the tokenizer has no chat template."""
-    scored = load_scored(config)
-    check_chat_template(config, tokenizer)
-    return scored
-
-
 def load_scored(config) -> tuple[Environments, Reward]:
     """(environments, reward functions beside them); UserError if an environment's conversations would get no score."""
     environments = load_environments(config.environment)
@@ -4809,45 +4768,33 @@ def mismatch_mode(config: BaseConfig) -> str:
 # ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
 
 
-def has(name: str, *values):
-    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
-
-    def condition(config: BaseConfig) -> bool:
-        if not hasattr(config, name):
-            return False
-        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
-        return held in values if values else not held
-
-    return condition
-
-
-def is_never_held_out(config: BaseConfig) -> bool:
-    return not (held_out_source(config) or getattr(config, "hold_out", 0))
-
-
-def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; under verl it always does."""
-    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+def does_nothing(config: BaseConfig, decider: str, values: tuple) -> bool:
+    """Whether the deciding setting has one of the values, or is off where none are given; False without such a one."""
+    if decider in ("always", "held_out"):
+        return decider == "always" or not (held_out_source(config) or getattr(config, "hold_out", 0))
+    if not hasattr(config, decider) or (decider == "rollout_engine" and hasattr(config, "hardware")):
+        return False  # under verl, which has hardware, vLLM always samples
+    held = mismatch_mode(config) if decider == "mismatch" else getattr(config, decider)  # what auto stands for
+    return held in values if values else not held
 
 
 BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
 VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
 OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+# (settings, the one that decides whether they act, its values where they do not, why, what makes them act); of all
+# trainers, TRL's names too
 IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (BOUNDS, has("mismatch", "none"), "no mismatch is corrected", "--mismatch seq_mask"),
-    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
-    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
-    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
-    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
-    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
-    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
+    (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
+    (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
+    (BOUNDS[:1], "mismatch", ("tis",), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), "rollout_engine", ("hf",), "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), "rollout_engine", ("vllm",), "vLLM has graphs of its own", "--rollout_engine hf"),
+    (VLLM_OF_TRL, "use_vllm", (), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, "loss_type", ("sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], "loss_type", ("cispo",), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, "held_out", (), "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
@@ -4871,14 +4818,14 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
+        table.append((names, "always", (), once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
         names = (*OF_RATIO, "mismatch", *BOUNDS)
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+        table = [*IDLE, (names, "always", (), f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
+    for names, decider, values, why, remedy in table:
         idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
+        if idle and does_nothing(config, decider, values):
             lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
     return lines
 
@@ -5015,8 +4962,6 @@ def check_algorithm(config: BaseConfig) -> None:
     dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
     need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target with kl_coef 0, which it cannot adapt; try --kl_coef 0.05")
-    got = f"got kl_horizon {c.kl_horizon} with batch_size {c.batch_size}; expected more, as both count completions"
-    need(c.kl_horizon > c.batch_size or not c.kl_target, f"{got}; try --kl_horizon {100 * c.batch_size}")
     in_reward = c.kl_in == "reward"
     need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
     ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
@@ -5284,7 +5229,6 @@ class PolicySettings(RolloutSettings, ConversationSettings):
         ["k1", "k2", "k3", "k3_ratio"],
     )
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
-    kl_horizon: int = setting(10_000, "completions, not steps, over which kl_coef adapts", positive=True)
     # algorithm: scores
     missing_eos_penalty: float = setting(
         None, "subtracted from the score of a completion without end token", section="scores"
@@ -5456,199 +5400,6 @@ def learning_rates(config: BaseConfig, parameters: int) -> tuple[float, float]:
     return config.lr or default_learning_rate("policy", parameters, lora), critic_lr
 
 
-# -------------------------------------------------------------------------------- memory (src/parts/running/memory.py)
-
-FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
-QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
-INNER_COPIES = {"gelu_new": 5, "relu": 1}  # of MLPs without a gate; the others keep input and output
-
-
-@dataclass(frozen=True)
-class DecoderShape:
-    """What of a model's config.json decides how much memory its activations take; see `decoder_shape`."""
-
-    layers: int
-    hidden: int
-    vocab: int
-    embeddings: int  # weights of the embedding and the output layer
-    heads: int
-    queries: int  # heads x head size
-    keys: int  # kv heads x head size
-    inner: int  # width of the MLP, or of one expert
-    gated: bool  # the MLP has a gate, and its own layers for queries, keys and values stand beside it
-    inner_copies: int  # tensors [tokens, inner] that the MLP keeps
-    norms: int  # per layer
-    norm: str  # layer, rms, or rms32 (Gemma's, all in float32)
-    qk_norm: bool
-    softcap: bool  # of attention scores
-    logit_softcap: bool
-    experts: int  # that a token visits; 0 for a dense MLP
-    shared_inner: int  # of the expert that every token visits
-
-
-@dataclass(frozen=True)
-class PassShape:
-    """A micro-batch, and how it runs through a network."""
-
-    rows: int
-    length: int  # tokens of a row, pads included
-    compute: int = 4  # bytes per number in matrix products
-    stream: int = 4  # bytes per number between layers; 4 with float32 weights, under autocast as well
-    attention: str = "sdpa"  # eager keeps [rows, heads, length, length]; flash has neither these nor a mask
-    checkpointing: bool = False
-    lora_rank: int = 0  # 0: all weights are trained
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the micro-batch, pads included."""
-        return self.rows * self.length
-
-    @property
-    def casts(self) -> bool:
-        """Whether every linear layer makes a copy of its own of its input; adapters are float32."""
-        return self.compute < (4 if self.lora_rank else self.stream)
-
-    @property
-    def padded(self) -> bool:
-        """Whether there is a mask [rows, 1, length, length], for which keys and values are repeated per head."""
-        return self.rows > 1 and self.attention != "flash"
-
-
-def first_set(config: dict, names, default=0):
-    """The value of the first of several keys that a config has, and that is neither None nor 0."""
-    return next((config[name] for name in names if config.get(name)), default)
-
-
-def decoder_shape(config: dict) -> DecoderShape:
-    """Read the config.json of a decoder, its text part where there are several."""
-    hidden, kind = first_set(config, ("hidden_size", "n_embd", "d_model")), config.get("model_type") or ""
-    heads = first_set(config, ("num_attention_heads", "n_head", "n_heads"))
-    head = config.get("head_dim") or hidden // heads
-    activation = first_set(config, ("hidden_act", "hidden_activation", "activation_function"), "")
-    rms = bool(config.get("rms_norm_eps"))
-    gated = rms or activation in ("silu", "swish")
-    experts = first_set(config, ("num_experts_per_tok", "num_experts_per_token"))
-    widths = ("n_inner", "ffn_dim", "intermediate_size")
-    widths = ("moe_intermediate_size", *widths) if experts else widths
-    return DecoderShape(
-        layers=first_set(config, ("num_hidden_layers", "n_layer", "n_layers")),
-        hidden=hidden,
-        vocab=config["vocab_size"],
-        embeddings=config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", True) else 2),
-        heads=heads,
-        queries=heads * head,
-        keys=(config.get("num_key_value_heads") or heads) * head,
-        inner=first_set(config, widths, 4 * hidden),
-        gated=gated,
-        inner_copies=4 if gated else INNER_COPIES.get(activation, 2),
-        norms=4 if kind in FOUR_NORMS else 2,
-        norm=("rms32" if kind.startswith("gemma") else "rms") if rms else "layer",
-        qk_norm=kind in QK_NORM,
-        softcap=bool(config.get("attn_logit_softcapping")),
-        logit_softcap=bool(config.get("final_logit_softcapping")),
-        experts=experts,
-        shared_inner=config.get("shared_expert_intermediate_size") or 0,
-    )
-
-
-def norm_bytes(model: DecoderShape, run: PassShape, width: int) -> int:
-    """Bytes per number that a norm keeps: its input, and what a trained weight multiplies, of `width` bytes."""
-    if model.norm == "layer":
-        return 4 if run.casts else run.stream
-    return 4 + (0 if run.lora_rank else 4 if model.norm == "rms32" else width)
-
-
-def attention_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the attention of one layer keeps, from its queries to its output."""
-    width, queries, keys = run.compute, model.queries, model.keys
-    repeated = run.padded or run.attention == "eager"
-    per_token = (2 * queries + 2 * (queries if repeated else keys)) * width  # queries, output, keys, values
-    if run.lora_rank and run.casts:
-        per_token += queries * width
-    if model.qk_norm:
-        per_token += (queries + keys) * norm_bytes(model, run, width)
-    pairs = run.rows * run.length**2
-    if run.attention == "eager":  # softmax in float32, its copy for the product with the values, tanh of the scores
-        scores = 4 + width * (width < 4) + width * model.softcap
-        return run.tokens * per_token + pairs * model.heads * scores
-    return run.tokens * (per_token + 4 * model.heads) + pairs * width * run.padded
-
-
-def mlp_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one MLP keeps, its input apart; experts run in the width of what is between layers."""
-    copies = model.inner_copies
-    if not model.experts:
-        return run.tokens * copies * model.inner * run.compute
-    routed = model.experts * (copies * model.inner + 2 * model.hidden) * run.stream
-    return run.tokens * (routed + copies * model.shared_inner * run.compute)
-
-
-def layer_activations(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that one decoder layer keeps for its backward pass, weights apart."""
-    inputs = 2  # of attention and MLP, one copy each, or one for every linear layer that reads it
-    if run.casts and model.gated:
-        inputs = 4 if model.experts else 5
-    per_token = model.hidden * (model.norms * norm_bytes(model, run, run.stream) + inputs * run.compute)
-    per_token += (7 if model.gated else 4) * run.lora_rank * run.compute
-    return run.tokens * per_token + attention_activations(model, run) + mlp_activations(model, run)
-
-
-def layer_transient(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the backward pass of the last layer has beside what was saved: gradients of its activations."""
-    inner = model.inner * (model.experts or 1)
-    mlp = run.tokens * (2 * inner * (run.stream if model.experts else run.compute) + 2 * model.hidden * 4)
-    if run.lora_rank and run.casts:
-        mlp += run.tokens * inner * 4  # what goes into an adapter is made float32 first
-    if run.attention != "eager":
-        return mlp
-    scores = 2 * 4 * run.rows * run.length**2 * model.heads  # by then the MLP's activations are gone
-    return max(mlp, scores - mlp_activations(model, run))
-
-
-def adapter_weights(model: DecoderShape, rank: int) -> int:
-    """Weights of LoRA adapters of a rank on all linear layers."""
-    hidden, inner = model.hidden, model.inner * (not model.experts)
-    sides = (4 if model.gated else 2) * hidden + 2 * model.queries + 2 * model.keys  # GPT-2: one layer for q, k and v
-    sides += (3 if model.gated else 2) * (hidden + inner)
-    return model.layers * rank * sides
-
-
-def layer_weights(model: DecoderShape) -> int:
-    """Weights of the linear layers of one decoder layer, routed experts apart."""
-    inner = model.shared_inner if model.experts else model.inner
-    return model.hidden * (2 * model.queries + 2 * model.keys + (3 if model.gated else 2) * inner)
-
-
-def weight_copies(model: DecoderShape, run: PassShape) -> float:
-    """Bytes of the copies that autocast makes of one layer's float32 weights."""
-    return layer_weights(model) * run.compute * (run.casts and not run.lora_rank)
-
-
-def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
-    """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
-
-    Measured on Llama, Qwen 2 and 3, GPT-2, Gemma 2 and 3, Mixtral and Qwen 3 MoE of transformers 5.23; a rough guess
-    for networks with state-space or linear-attention layers, latent attention, or norms in other places.
-    """
-    last = run.tokens * model.hidden * norm_bytes(model, run, run.stream)
-    if run.checkpointing:
-        return last + model.layers * run.tokens * model.hidden * run.stream  # what goes into each layer
-    return last + model.layers * (layer_activations(model, run) + weight_copies(model, run))
-
-
-def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes of a forward and backward pass beside weights, gradients and optimizer; `head` is of `head_bytes`."""
-    saved = saved_for_backward(model, run)
-    states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
-    mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
-    copies, layer = weight_copies(model, run), layer_transient(model, run)
-    if not run.checkpointing:
-        return mask + saved + max(states + head, layer)
-    forward = model.layers * copies + layer
-    again = layer_activations(model, run) + copies + layer
-    return mask + saved + max(forward, states + head, again)
-
-
 # ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
 
 
@@ -5719,7 +5470,6 @@ class Config(PolicySettings):
     )
     nodes: int = setting(1, "number of machines", positive=True)
     gpus_per_node: int = setting(1, "GPUs per machine", positive=True)
-    gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic", positive=True)
     cpus: int = setting(0, "CPUs per node that Ray may use (0: as many as this machine has)")
     # engines
     verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"], section="engines")
@@ -5750,7 +5500,6 @@ class Config(PolicySettings):
     )
     check: bool = setting(False, "compose and load everything with the installed verl, without starting a run")
     run: bool = setting(False, "train on this machine, in its own Ray")
-    slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 
     def __post_init__(self):
         super().__post_init__()
@@ -5762,9 +5511,9 @@ class Config(PolicySettings):
                 self.precision = precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-# The flags that a machine stands for; a larger model needs other ones, as the memory that --check counts shows.
-ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true", "gpu_memory": "80", "micro_batch_tokens": "16384"}
-SMALL = {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"}
+# The flags that a machine stands for; a larger model needs others (references/verl_training.md, memory arithmetic).
+ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true", "micro_batch_tokens": "16384"}
+SMALL = {"offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"}
 MACHINE = {"gpus_per_node": "8", "vllm_memory": "0.6"}
 HARDWARE = {
     "1x24GB": ON_GPU | SMALL,
@@ -5805,6 +5554,13 @@ AGGREGATION_OF_TRL = {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
     **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
+}
+LOSS_OF_TRL = {"cispo": "cispo", "sequence": "gspo"}  # by loss_type, then by importance_sampling_level
+# settings of which verl expresses some values only: (these, why)
+LIMITED = {
+    "loss_type": (tuple(AGGREGATION_OF_TRL), "verl has no others"),
+    "scale_rewards": (("group", "none", True, False), "verl has no batch"),
+    **{name: ((None, none, -1), "the ratio would be biased") for name, none in (("top_p", 1.0), ("top_k", 0))},
 }
 MISMATCH_OF_TRL = {  # vllm_importance_sampling_mode -> mismatch
     "sequence_mask": "seq_mask",
@@ -5888,35 +5644,10 @@ def warmup(t: dict) -> int:
     return round(share * steps({**t})) if 0 < share < 1 else -(-int(share) // updates(t))
 
 
-def loss(t: dict) -> str:
-    level = t["importance_sampling_level"]
-    return "cispo" if t.get("loss_type") == "cispo" else "gspo" if level == "sequence" else "clip"
-
-
-def aggregation(t: dict) -> str:
-    kind = t["loss_type"]
-    known = kind in AGGREGATION_OF_TRL
-    need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: verl has no others")
-    return AGGREGATION_OF_TRL[kind]
-
-
-def advantage(t: dict) -> str:
-    scale = {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
-    need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, as verl has no batch")
-    return "grpo" if scale == "group" else "mean"
-
-
 def kl_estimator(t: dict) -> str | None:
     if not t["beta"]:
         return None
     return ("k3_ratio" if updates(t) == 1 else "k2") if t["use_bias_correction_kl"] else "k3"
-
-
-def temperature(t: dict) -> float:
-    value = t["temperature"]
-    for name, none in (("top_p", (None, 1.0)), ("top_k", (None, 0, -1))):
-        need(t[name] in none, f"got {name} {t[name]}; expected none, as the ratio would be biased")
-    return value
 
 
 def weighted_rewards(t: dict) -> list[str]:
@@ -5979,10 +5710,10 @@ SETTINGS = {
     "minibatches": minibatches,
     "ppo_epochs": "num_iterations",
     "max_new_tokens": "max_completion_length",
-    "temperature": temperature,
-    "advantage": advantage,
-    "loss": loss,
-    "aggregation": aggregation,
+    "temperature": "temperature",
+    "advantage": lambda t: "grpo" if t["scale_rewards"] in ("group", True) else "mean",
+    "loss": lambda t: LOSS_OF_TRL.get(t.get("loss_type")) or LOSS_OF_TRL.get(t["importance_sampling_level"], "clip"),
+    "aggregation": lambda t: AGGREGATION_OF_TRL[t["loss_type"]],
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
     "clip_eps_high": lambda t: (  # of cispo the bound is on the ratio
         (t["epsilon"] if t["epsilon_high"] is None else t["epsilon_high"]) - (t.get("loss_type") == "cispo")
@@ -6024,7 +5755,7 @@ def other_meanings(t: dict) -> list[str]:
     notes, kind, times = [], str(t["lr_scheduler_type"]), updates(t)
     if t["beta"] and t["use_bias_correction_kl"] and times > 1:
         notes.append("beta: verl lacks ratio x k3 with several updates per batch; on-policy, k2 has the same gradient")
-    if advantage(t) == "grpo":
+    if t["scale_rewards"] in ("group", True):
         notes.append("the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded to keep equal ones equal")
     if t["loss_type"] == "bnpo":
         notes.append("loss_type bnpo: the mean over the tokens of each micro-batch; here over those of the batch")
@@ -6054,7 +5785,7 @@ def is_idle(t: dict, name: str) -> bool:
         "model_init_kwargs": {*(t["model_init_kwargs"] or ())} <= LOADING,
     }
     without_vllm = name.startswith("vllm_") and not t["use_vllm"]
-    return name in OF_THE_MACHINE or t[name] in nothing or off.get(name, False) or without_vllm
+    return name in OF_THE_MACHINE or name in LIMITED or t[name] in nothing or off.get(name, False) or without_vllm
 
 
 def is_none(node: ast.expr) -> bool:
@@ -6066,39 +5797,35 @@ class TrlFile:
 
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
-        self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
-        self.trainers = self.source.derived("GRPOTrainer")
-        kinds = {"GRPOConfig": ["GRPOConfig"], "GRPOTrainer": self.trainers}
-        calls = {kind: [x for n in names for x in self.source.calls.get(n, [])] for kind, names in kinds.items()}
+        self.file = file
+        self.source = source = PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
+        calls = {"GRPOConfig": source.calls.get("GRPOConfig", [])}
+        calls["GRPOTrainer"] = [call for kind, call in trainer_calls(source) if kind == "GRPOTrainer"]
         got = f"got --from_trl {file}, which has no GRPOConfig(…)"
         need(calls["GRPOConfig"], f"{got}; expected one; try a copy with GRPOConfig(…) of what a parser gives it")
         for name, places in calls.items():
             lines = ", ".join(str(call.lineno) for call in places)
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
             need(len(places) <= 1, several)
-        self.config, trainer = (places[0] if places else None for places in calls.values())
-        self.used = self.source.name_of(trainer)
-        keywords, unseen = self.source.arguments(trainer) if trainer else ([], [])
-        unseen += [node for node in trainer.args if isinstance(node, ast.Starred)] if trainer else []
+        self.config, self.call = (next(iter(places), None) for places in calls.values())
+        words, unseen = source.arguments(self.call) if self.call else ([], [])
+        in_order = self.call.args if self.call else []
+        unseen += [node for node in in_order if isinstance(node, ast.Starred)]
         got = f"got GRPOTrainer(…) of {file} with {', '.join(map(ast.unparse, unseen))}"
         need(not unseen, f"{got}; expected each argument; try a copy with them")
-        given = dict(zip(trl_today("trainers")["GRPOTrainer"], trainer.args, strict=False)) if trainer else {}
-        given |= {argument.name: argument.value for argument in keywords}
+        given = dict(zip(trl_today("trainers")["GRPOTrainer"], in_order, strict=False))
+        given |= {argument.name: argument.value for argument in words}
         self.trainer = {name: node for name, node in given.items() if not is_none(node)}
 
     def replaced(self) -> list[str]:
         """Notes on the methods that the file's own trainer and its bases in the file replace or add."""
-        names, definitions = [self.used], self.source.definitions
+        names, definitions, notes = [self.source.name_of(self.call)], self.source.definitions, []
         for name in names:
-            names += [x for x in self.source.bases(definitions.get(name)) if x not in names]
-        places = [
-            (x, definitions[n].name)
-            for n in names
-            if n in definitions
-            for x in definitions[n].body
-            if isinstance(x, FUNCTIONS)
-        ]
-        return [f"line {x.lineno}: {owner} has its own `{x.name}`, which has no equivalent here" for x, owner in places]
+            owner = definitions.get(name)
+            names += [x for x in self.source.bases(owner) if x not in names]
+            methods = [x for x in getattr(owner, "body", []) if isinstance(x, DEFS)]
+            notes += [f"line {x.lineno}: {name} has its own `{x.name}`, which has no equivalent here" for x in methods]
+        return notes
 
     def model(self) -> tuple[str | None, dict]:
         """(The name of GRPOTrainer's model, what else its from_pretrained(…) is given); None if it cannot be read."""
@@ -6220,6 +5947,10 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
     file = TrlFile(name)
     t, names = settings_of_trl(file, given)
     t |= {"processes": processes}
+    for setting, (values, why) in LIMITED.items():
+        words = [value for value in values if isinstance(value, str)]
+        fits = f"one of {', '.join(words)}" if words else "none"
+        need(t.get(setting) in values, f"got {setting} {t.get(setting)!r}; expected {fits}: {why}")
     settings, taken, notes = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}, []
     for setting, rule in SETTINGS.items():
         t.taken = taken[setting] = []
@@ -6385,21 +6116,6 @@ def count_parameters(config: Config) -> float | None:
     return total or (float(size[1]) * {"M": 1e6, "B": 1e9}[size[2]] if size else None)
 
 
-def model_shape(config: Config) -> dict:
-    """config.json of a model folder, or of the hub's copy on this machine; empty where there is none."""
-    folder = Path(config.model)
-    if not folder.is_dir():
-        with contextlib.suppress(ImportError, ValueError):
-            from huggingface_hub import try_to_load_from_cache
-
-            file = try_to_load_from_cache(config.model, "config.json")
-            folder = Path(file).parent if isinstance(file, str) else folder
-    with contextlib.suppress(OSError, ValueError):
-        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return shape | (shape.get("text_config") or {})
-    return {}
-
-
 def safetensors_header(path: Path) -> dict:
     with path.open("rb") as f:
         return json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
@@ -6413,6 +6129,14 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
     with contextlib.suppress(OSError, ValueError):
         ends = GenerationConfig.from_pretrained(path).eos_token_id
     return ending_ids(ends, tokenizer)
+
+
+def longest_context(path: str) -> int | None:
+    """The positions that a model has; None where its configuration names none, or is not here."""
+    from transformers import AutoConfig
+
+    with contextlib.suppress(OSError, ValueError):
+        return getattr(AutoConfig.from_pretrained(path).get_text_config(), "max_position_embeddings", None)
 
 
 def parquet_length(path: str) -> int:
@@ -6526,9 +6250,7 @@ TRAPS = {
     "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
 }
 
-ACTIONS = ("print", "export", "check", "run", "slurm")
-TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
-OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
+ACTIONS = ("print", "export", "check", "run")
 
 
 def check_expressible(c: Config) -> None:
@@ -6607,65 +6329,6 @@ def say_notes(config: Config) -> None:
         say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
 
 
-def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:
-    """GiB of one GPU by part; training and sampling take turns on it. The reference waits in CPU memory."""
-    if not parameters:
-        return {}
-    shape, gpus, tokens = model_shape(c), c.nodes * c.gpus_per_node, c.micro_batch_tokens
-    decoder, width, parts = decoder_shape(shape) if shape else None, 4 if c.precision == "fp32" else 2, {}
-    dtypes = {key: dtype for _, key, dtype in map(split_override, c.override)}
-    networks = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
-    # bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype
-    widths = [4 if "32" in dtypes.get(f"{network}.{WEIGHT_DTYPE}", "fp32") else 2 for network in networks]
-    adapters = adapter_weights(decoder, c.lora_rank) if decoder else 0
-    trained = adapters if c.lora_rank else parameters
-    for part, count in {"weights": parameters + adapters, "gradients": trained, "optimizer": 2 * trained}.items():
-        # what is offloaded comes back for its network's update, one network at a time
-        parts[part] = count / gpus * (max if part in OFFLOADED[c.offload] else sum)(widths)
-    if decoder:
-        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows.
-        # verl multiplies the tokens by sequence_parallel, and splits them
-        sizes = {"rows": 1, "length": tokens, "compute": width, "stream": width}
-        run = PassShape(**sizes, lora_rank=c.lora_rank, attention="flash", checkpointing=c.gradient_checkpointing)
-        parts["activations"] = backward_peak(decoder, run, 0)
-        parts["logits"] = tokens * shape["vocab_size"] * (4 + 4 + width)  # with their gradient and softmax
-        parts["KV cache of a completion"] = (
-            decoder.layers * decoder.keys * 2 * width * c.conversation_tokens / c.rollout_tensor_parallel
-        )
-    parts["rollout weights"] = parameters * width / c.rollout_tensor_parallel
-    parts["rollout engine"] = c.vllm_memory * c.gpu_memory * 2**30  # with its weights and cache
-    return {part: round(size / 2**30, 3) for part, size in parts.items()}
-
-
-def memory_findings(config: Config, plan: dict[str, float]) -> tuple[dict, list[str]]:
-    """Sums of the plan, and what does not fit."""
-    if not plan:
-        return {}, []
-    # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
-    kept = {"weights", "gradients", "optimizer"} - OFFLOADED[config.offload]
-    sums = {
-        "training": sum(plan.get(part, 0) for part in TRAINING),
-        "sampling": plan["rollout engine"] + sum(plan[part] for part in kept),
-        "rollout weights": plan["rollout weights"],
-    }
-    sums = {name: round(value, 2) for name, value in sums.items()}
-    of, engine = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory
-    room = config.gpu_memory * 0.95  # the rest is CUDA's and NCCL's
-    bf16 = f"--override {FSDP}.{WEIGHT_DTYPE}=bf16, whose adapters and optimizer lose small updates"
-    wrong = {
-        f"training needs {sums['training']} {of}; try --offload all, --gradient_checkpointing, fewer "
-        f"--micro_batch_tokens, more GPUs, or {bf16 if config.lora_rank else '--lora_rank 32'}": (
-            sums["training"] > room
-        ),
-        f"sampling needs {sums['sampling']} {of}; try a lower --vllm_memory, or --offload optimizer": (
-            sums["sampling"] > room
-        ),
-        f"the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}; try a higher "
-        "--vllm_memory or --rollout_tensor_parallel 2": sums["rollout weights"] > 0.9 * engine,
-    }
-    return sums, [f"memory: {text}" for text, is_wrong in wrong.items() if is_wrong]
-
-
 def batch_findings(c: Config) -> list[str]:
     """Sizes for which verl fills up with padding sequences without a word, or ends after minutes."""
     tokens, gpus = c.micro_batch_tokens * c.sequence_parallel, c.nodes * c.gpus_per_node
@@ -6684,16 +6347,6 @@ def batch_findings(c: Config) -> list[str]:
         "geo_mean adds up the means of its micro-batches": c.loss == "gmpo" and tokens < worst,
     }
     return [f"batch: got {text}" for text, is_wrong in wrong.items() if is_wrong]
-
-
-def size_findings(config: Config, parameters: float | None) -> tuple[dict, dict, list[str]]:
-    """(Memory by part, its sums, what does not fit into it and sizes that do not divide)."""
-    plan = memory_plan(config, parameters)
-    if "activations" not in plan:
-        missing = "activations, logits, KV cache and adapters are not" if plan else "nothing is"
-        say(f"note: memory: no config.json of {config.model} on this machine, so {missing} counted")
-    sums, findings = memory_findings(config, plan)
-    return plan, sums, findings + batch_findings(config)
 
 
 # ------------------------------------------------------------------------ rewards (src/programs/verl_train/rewards.py)
@@ -7156,7 +6809,7 @@ class Layout:
     parameters: float | None
     columns: list[str]  # what reward functions get, beside prompts and completions
     rows: int = 0
-    cpus: int | None = None  # Ray's own CPUs, counted for a local run; None on a cluster that exists
+    cpus: int = 1  # of a Ray of its own
 
     def file(self, name: str) -> str:
         return str(Path(self.folder) / name)
@@ -7363,7 +7016,7 @@ def trainer_rows(c: Config, job: Layout) -> Rows:
     yield "keep_checkpoints", "trainer.max_actor_ckpt_to_keep", c.keep_checkpoints
     yield "keep_checkpoints", "trainer.max_critic_ckpt_to_keep", c.keep_checkpoints
     # a script that is written may be started again; else the folder is new, or the user resumes
-    yield "resume", "trainer.resume_mode", "auto" if c.resume or c.print or c.slurm else "disable"
+    yield "resume", "trainer.resume_mode", "auto" if c.resume or c.print else "disable"
     yield "report_to", "trainer.logger", ["console", "file", *c.report_to]
     yield "output_dir", "trainer.default_local_dir", str(output / "checkpoints")
     yield "output_dir", "trainer.project_name", "verl_train"
@@ -7375,11 +7028,10 @@ def trainer_rows(c: Config, job: Layout) -> Rows:
         yield "output_dir", "trainer.validation_data_dir", str(output / "held_out")
     yield "nodes", "trainer.nnodes", c.nodes
     yield "gpus_per_node", "trainer.n_gpus_per_node", c.gpus_per_node
-    if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
-        yield "cpus", "ray_kwargs.ray_init.num_cpus", max(job.cpus, cpus_needed(gpus, 1))
-        yield "cpus", "ray_kwargs.ray_init.address", "local"
-    # of a machine of Slurm the batch file takes as many as eight units need
-    units = 8 if (job.cpus or c.cpus or 1e9 * c.slurm) >= cpus_needed(gpus, 8) else 1
+    # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
+    yield "cpus", "ray_kwargs.ray_init.num_cpus", max(job.cpus, cpus_needed(gpus, 1))
+    yield "cpus", "ray_kwargs.ray_init.address", "local"
+    units = 8 if job.cpus >= cpus_needed(gpus, 8) else 1
     yield "cpus", "transfer_queue.backend.SimpleStorage.num_data_storage_units", units
 
 
@@ -7659,7 +7311,7 @@ def prepare_job(config: Config, folder: Path | None = None) -> tuple[Layout, lis
         parameters=count_parameters(config),
         columns=columns,
         rows=len(rows),
-        cpus=None if config.slurm else config.cpus or os.cpu_count() or 1,
+        cpus=config.cpus or os.cpu_count() or 1,
     )
     need(
         job.parameters or config.lr, f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6"
@@ -7735,7 +7387,8 @@ def check_output(config: Config) -> None:
 def environment_setup(config: Config) -> PlaySetup:
     """What conversations are played with; UserError for what cannot be played with this model in verl."""
     tokenizer = open_tokenizer(config)
-    environments, _ = load_with_reward(config, tokenizer)
+    environments, _ = load_scored(config)
+    check_chat_template(config, tokenizer)
     ends = end_ids_of(config.model, tokenizer)
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
     setup = make_play_setup(config, tokenizer, ends, environments)
@@ -7744,7 +7397,7 @@ def environment_setup(config: Config) -> PlaySetup:
         "got a model whose tool calls are read by a response template, which verl's transformers (5.10) lacks; "
         f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
     )
-    check_fits(config, model_shape(config).get("max_position_embeddings"))
+    check_fits(config, longest_context(config.model))
     return setup
 
 
@@ -7887,9 +7540,8 @@ def run_check(config: Config) -> int:
     need_verl()
     with tempfile.TemporaryDirectory(prefix="verl_check_") as folder:
         sys.path.insert(0, folder)  # where the run finds a loss of the user's own
-        job, overrides = prepare_job(config, folder=Path(folder))
-        plan, sums, findings = size_findings(config, job.parameters)
-        report = {"verl": VERL, "overrides": len(overrides), "memory": plan, "memory_sums_GiB": sums}
+        _, overrides = prepare_job(config, folder=Path(folder))
+        findings, report = batch_findings(config), {"verl": VERL, "overrides": len(overrides)}
         wrong = name_findings(overrides) or []
         findings += [text for _, text in wrong]
         with contextlib.redirect_stdout(sys.stderr):  # verl prints
@@ -8105,39 +7757,6 @@ if [[ "${overrides[*]} $*" != *attn_implementation* ]] && ! {python} -c 'import 
 fi
 exec {python} -u -m verl.trainer.main_ppo "${overrides[@]}" "$@"
 """
-SBATCH = r"""#!/usr/bin/env bash
-#SBATCH --job-name={name}
-#SBATCH --nodes={nodes}
-#SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={gpus}
-#SBATCH --cpus-per-task={cpus}
-#SBATCH --exclusive
-#SBATCH --output={output}/slurm-%j.log
-# Written by verl_train.py: a Ray node on each machine, then the run on the first. All see {output}.
-set -euo pipefail
-mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-head=${hosts[0]}
-address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | awk '{print $1}')
-port=${RAY_PORT:-6379}
-export RAY_ADDRESS="$address:$port"
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-
-srun --nodes=1 --ntasks=1 -w "$head" env -u RAY_ADDRESS ray start --head --node-ip-address="$address" --port="$port" \
-    --num-cpus={cpus} --num-gpus={gpus} --block &
-sleep "${RAY_WAIT:-10}"
-if (( SLURM_JOB_NUM_NODES > 1 )); then
-    srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" \
-        env -u RAY_ADDRESS ray start --address="$RAY_ADDRESS" --num-cpus={cpus} --num-gpus={gpus} --block &
-fi
-for (( i = 0; ; i++ )); do  # fewer GPUs than the run asks for, and Ray would wait for ever
-    found=$(ray status 2>/dev/null | sed -n 's|.*/\([0-9.]*\) GPU.*|\1|p' || true)
-    found=${found%%$'\n'*}
-    if awk -v found="${found:-0}" 'BEGIN { exit !(found >= {all_gpus}) }'; then break; fi
-    if (( i >= ${RAY_TRIES:-60} )); then echo "error: got ${found:-no} GPUs; expected {all_gpus}" >&2; exit 1; fi
-    sleep 5
-done
-srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
-"""
 UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values stand in the override
 
 
@@ -8169,27 +7788,10 @@ def script(
         RUN,
         title=Path(config.from_trl).name if config.from_trl else config.algorithm,
         verl=VERL,
-        ray="standing" if config.slurm else "own",
+        ray="standing" if config.nodes > 1 else "own",
         output=shell_word(job.output, places),
         overrides="\n".join(lines),
         python=python,
-    )
-
-
-def batch_file(config: Config, job: Layout) -> str:
-    """job.sbatch, which starts Ray on the machines and then run.sh."""
-    least = cpus_needed(config.gpus_per_node, 1)
-    got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray hangs"
-    need(not config.cpus or config.cpus >= least, f"{got}; try leaving --cpus out")
-    return with_values(
-        SBATCH,
-        name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
-        nodes=config.nodes,
-        gpus=config.gpus_per_node,
-        cpus=config.cpus or max(16, cpus_needed(config.gpus_per_node, 8)),
-        all_gpus=config.nodes * config.gpus_per_node,
-        output=shlex.quote(job.output),
-        script=shlex.quote(f"{job.folder}/run.sh"),
     )
 
 
@@ -8243,13 +7845,13 @@ def run_local(config: Config, run: TrlRun | None = None) -> int:
     engine = (names or [config.verl_rollout])[-1]
     need(not missing_engine(engine), f"got a Python without {engine}, the sampling engine; expected it; {INSTALL}")
     job, overrides = prepare_job(config)
-    for finding in size_findings(config, job.parameters)[2]:
+    for finding in batch_findings(config):
         say(f"warning: {finding}")
     folder, output = Path(job.folder), Path(job.output)
     findings = job_findings(folder)
     need(not findings, "".join(findings[:1]))
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable), run=run))
-    if address := os.environ.get("RAY_ADDRESS"):
+    if config.nodes == 1 and (address := os.environ.get("RAY_ADDRESS")):
         say(f"note: RAY_ADDRESS {address} is ignored for --run, which has a Ray of its own")
     return follow([str(folder / "run.sh")], output) or finish(config, output)
 
@@ -8500,22 +8102,14 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
 
 
 def print_files(config: Config, run: TrlRun | None) -> int:
-    """--print and --slurm: write the job folder and print the command, or the batch file."""
+    """--print: write the job folder and print the command."""
     job, overrides = prepare_job(config)
     folder, text = Path(job.folder), script(config, job, overrides, run=run)
     write_script(folder / "run.sh", text)
-    if config.slurm:
-        text = batch_file(config, job)
-        write_script(folder / "job.sbatch", text)
     tell(text, end="")
-    plan, _, findings = size_findings(config, job.parameters)
-    for part, size in plan.items():
-        say(f"memory: {size:10.3f} GiB  {part}")
-    findings += [text for _, text in name_findings(overrides) or []]
-    for finding in findings + (job_findings(folder) if config.slurm else []):
+    for finding in batch_findings(config) + [text for _, text in name_findings(overrides) or []]:
         say(f"warning: {finding}")
-    if config.print:
-        say("note: the rewards were not tried, which --check does")
+    say("note: the rewards were not tried, which --check does")
     return 0
 
 

@@ -17,14 +17,14 @@ Three sources of solutions:
     --teacher M    samples of another model, a folder or hub id, through its own chat template, or behind an
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
-A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
+A solution is kept if the run's own reward passes it: the first --reward gives full marks, 1 or more, and the end token
 comes within --max_new_tokens. A sample also needs full marks from the first reward named …format…, if there is one.
 With samples, each round trains the start model on the solutions of all rounds (STaR); with the data's own solutions it
 trains the previous round's policy. The loss is the mean negative log-likelihood of the completion, end token included,
 
     loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them
 
-Rounds repeat until held-out samples pass at a rate from --pass_low to --pass_high, end, and have the right format, and
+Rounds repeat until held-out samples pass at a rate of --pass_low or more, end, and have the right format, and
 until their entropy is high enough (references/warm_start.md). Then it writes final/ and prints the next command. After
 kill -9, --resume continues and samples nothing twice. Training prompts that are also held out are refused.
 
@@ -43,51 +43,51 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 # Contents
 #       144-247  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       250-326  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       329-532  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       535-750  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      753-1100  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1103-1173  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1176-1413  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1416-1509  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1512-1779  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1782-1992  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1995-2080  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2083-2200  prompts           Load training and held-out prompts as token ids
-#     2203-2279  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2282-2337  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2340-2558  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2561-2832  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2835-3144  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3147-3194  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3197-3409  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3412-3512  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     3515-3581  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3584-3694  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3697-3842  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3845-4099  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4102-4307  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4310-4430  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4433-4642  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4645-4727  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4730-4939  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4942-5079  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5082-5274  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5277-5330  rollouts          Sample and score a batch's rows over all processes
-#     5333-5339  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5342-5422  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5425-5471  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5474-5492  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5495-5768  memory            The memory that a run will need, from the shape of its networks
-#     5771-5974  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5977-6140  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6143-6170  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6173-6179  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6182-6299  settings          Settings of the warm start, and contradictions between them
-#     6302-6425  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6428-6585  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     6588-6791  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     6794-6922  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6925-7154  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#       329-546  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       549-764  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      767-1114  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1117-1187  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1190-1410  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1413-1505  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1508-1775  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1778-1985  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1988-2071  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2074-2192  prompts           Load training and held-out prompts as token ids
+#     2195-2271  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2274-2329  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2332-2521  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2524-2762  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2765-3084  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3087-3134  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3137-3349  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3352-3452  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     3455-3521  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3524-3634  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3637-3782  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3785-4039  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4042-4247  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4250-4370  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4373-4582  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4585-4667  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4670-4879  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4882-5019  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5022-5214  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5217-5270  rollouts          Sample and score a batch's rows over all processes
+#     5273-5279  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5282-5350  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5353-5399  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5402-5420  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5423-5696  memory            The memory that a run will need, from the shape of its networks
+#     5699-5902  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5905-6068  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6071-6098  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6101-6107  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6110-6218  settings          Settings of the warm start, and contradictions between them
+#     6221-6346  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6349-6506  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     6509-6715  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     6718-6848  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6851-7080  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import asyncio
@@ -403,12 +403,26 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
+    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
-    ("submit", "slurm", "try --print, then `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
+    ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
+    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
+    (
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_rounds completion_column",
+        "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
+    ),
+    ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
+    ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
+    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
+    ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
@@ -1187,20 +1201,14 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
-REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
-)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
-NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1269,10 +1277,8 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1309,8 +1315,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
-    elif REPLY.match(head):
-        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1321,11 +1325,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1335,7 +1335,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1343,9 +1343,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1392,9 +1389,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1453,9 +1450,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         if cut := sum(bool(item.get("truncated_cells")) for item in items):
             say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
         return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
-    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+    raise UserError(f"{got}; expected JSONL, or one list of objects; try a file with that list alone")
 
 
 def is_row(item: dict) -> bool:
@@ -1975,9 +1971,6 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say(f"warning: {template} does not read {', '.join(unread)}")
     for message in unread_messages(tokenizer, prompts, settings):
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
-    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
-        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
-        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2030,12 +2023,10 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
-    sizes, drawn, rows = {}, set(), 0
-    for task in tasks:
-        sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+def drawn_tasks(tasks: list, count: int, seed: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash of task and seed in any order."""
+    sizes, drawn, rows = Counter(tasks), set(), 0
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(f"{seed}{task!r}".encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -2151,13 +2142,14 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader = sibling("data_loader")
-    try:
-        read = loader.load_rows(source).rows
-    except loader.UserError as error:
-        raise UserError(f"data_loader.py: {error}") from None
+    loader, read = sibling("data_loader"), []
+    for place, row in rows:
+        try:
+            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
+        except loader.BadRow as flaw:
+            raise UserError(f"{place}: {flaw}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return [(f"{source}, row {row['id']}", row) for row in read]
+    return read
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -2433,33 +2425,6 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
-def stream_of(name: str) -> tuple:
-    """(sys.stdout or sys.stderr, whether it is closed)."""
-    stream = getattr(sys, name)
-    return stream, getattr(stream, "closed", False)
-
-
-def put_stream(name: str, stream) -> None:
-    """Restore sys.stdout or sys.stderr; reopen it if it was closed meanwhile."""
-    if getattr(stream, "closed", False):
-        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
-    setattr(sys, name, stream)
-
-
-def umask() -> int:
-    """The process's umask, which only setting it returns."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def put_handlers(previous: dict) -> None:
-    """Restore signal handlers, which only the main thread can do."""
-    if threading.current_thread() is threading.main_thread():
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2475,14 +2440,12 @@ def states_of_process() -> dict:
         "environment": (os.environ.copy, put_environment),
         "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
         "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
-        "stdout": (lambda: stream_of("stdout"), lambda pair: put_stream("stdout", pair[0])),
-        "stderr": (lambda: stream_of("stderr"), lambda pair: put_stream("stderr", pair[0])),
+        "stdout": (lambda: sys.stdout, lambda stream: setattr(sys, "stdout", stream)),
+        "stderr": (lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
-        "umask": (umask, os.umask),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
     if numpy := sys.modules.get("numpy"):
@@ -2518,7 +2481,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed and name != "handlers":  # signals always go to the trainer
+            if name in self.changed:
                 put(self.changed[name])
         return ours
 
@@ -2540,7 +2503,7 @@ class OwnState:
             self.inside += 1
             if self.inside == 1:
                 self.ours = self.enter(states_of_process())
-                if sys.stdout is self.ours["stdout"][0]:
+                if sys.stdout is self.ours["stdout"]:
                     sys.stdout = sys.stderr  # as in `prints_aside`
             of_thread = self.enter(states_of_thread())
         try:
@@ -2551,7 +2514,7 @@ class OwnState:
                 self.inside -= 1
                 if not self.inside:
                     if sys.stdout is sys.stderr:
-                        sys.stdout = self.ours["stdout"][0]
+                        sys.stdout = self.ours["stdout"]
                     self.leave(states_of_process(), self.ours)
 
 
@@ -2563,6 +2526,19 @@ REWARD_STATE = OwnState()
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
 )
+
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": "json_schema",
+    "reasoning_quality": "incremental_format",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+}
 
 
 def is_per_sample(function) -> bool:
@@ -2580,45 +2556,6 @@ def is_per_sample(function) -> bool:
     return bool(one)
 
 
-class PerSample:
-    """Wraps a reward `(prompt, completion, **columns) -> float or None`, async or not, as a reward of a batch.
-
-    `prompt` is a string or chat messages, as in the data; `completion` is always text; other arguments are the sample's
-    values. The wrapper has the signature of TRL's contract and the function's name.
-    """
-
-    def __init__(self, function):
-        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
-        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = {p.name: p for p in parameters if p.kind is not p.VAR_KEYWORD}
-        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
-        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
-        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        self.names = None if rest else {*named}
-        self.__signature__ = inspect.Signature([*both, *columns, *rest])
-
-    def calls(self, prompts: list, completions: list, **columns) -> list:
-        """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
-        calls = []
-        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            given = {name: values[i] for name, values in columns.items()} | whole
-            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
-            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
-            calls.append(functools.partial(self.function, **taken))
-        return calls
-
-    def __call__(self, **arguments) -> list:
-        """Scores of a batch; an async function's are awaitables."""
-        return [call() for call in self.calls(**arguments)]
-
-
-def as_reward(function):
-    """The reward in the form of a batch, whichever form it has."""
-    return PerSample(function) if is_per_sample(function) else function
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -2633,14 +2570,6 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
-
-
-def forget_shadows(folder: Path, names: set[str]) -> None:
-    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
-            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -2677,7 +2606,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name, earlier = importable_name(path), {*sys.modules}
+        name = importable_name(path)
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2692,7 +2621,6 @@ def import_file(kind: str, spec: str, file: str):
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
         finally:
-            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2756,6 +2684,11 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
     return file, name, weight
 
 
+def instead_of(name: str, known: list[str]) -> str:
+    """What to try for a name that does not exist."""
+    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -2764,7 +2697,7 @@ def full_spec(spec: str) -> str:
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
-        raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
+        raise UserError(f"got reward {spec!r}; {expected}{instead_of(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
 
 
@@ -2782,7 +2715,7 @@ def find_reward(spec: str):
     rewards = [n for n in known if is_reward(defined[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
-    need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(callable(reward), f"{got}; expected one of {', '.join(known)}{instead_of(name, known)}")
     need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
@@ -2800,7 +2733,7 @@ def weight_of(spec: str) -> float:
 
 
 def refuse_other_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
+    """Raise UserError for verl's form, `compute_score(solution_str, …)`, and for one with names of both of ours."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -2809,10 +2742,7 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    foreign = {"queries", "reward_inputs", "solution_strs"} & names  # OpenRLHF's, EasyR1's, verl's batch manager's
-    got = f"got reward {spec!r}, which takes {', '.join(foreign)} as in another framework; expected {REWARD_FORMS}"
-    known = not foreign or {"completion", "completions"} & names
-    need(known, f"{got}; try a wrapper of one of these forms that calls it with lists of one")
+    is_per_sample(function)
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2970,20 +2900,30 @@ def answers(calls: list, limits: CallLimits) -> list:
     return results
 
 
+def one_by_one(prompts: list, completions: list, **columns) -> list[dict]:
+    """The arguments of each sample: its values under the columns' names, `prompt`, and `completion`, always text."""
+    whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
+    samples = []
+    for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        values = {name: column[i] for name, column in columns.items()}
+        samples.append(values | whole | {"prompt": prompt, "completion": text_of_answers(completion)})
+    return samples
+
+
 def reward_calls(function, arguments: dict) -> list:
-    """The calls that score a batch, as functions without arguments: one per completion for a PerSample, else one."""
+    """The calls that score a batch, as functions without arguments: one, or one per completion if it takes samples."""
     parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
-    if isinstance(function, PerSample):
-        return function.calls(**arguments)
-    return [functools.partial(function, **arguments)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    given = one_by_one(**arguments) if is_per_sample(function) else [arguments]
+    if not takes_any:
+        given = [{p.name: one[p.name] for p in parameters if p.name in one} for one in given]
+    return [functools.partial(function, **one) for one in given]
 
 
 def scored_batch(function, arguments: dict, limits: CallLimits):
     """Call one reward function on a batch and return its result, awaited."""
     results = answers(reward_calls(function, arguments), limits)
-    return results if isinstance(function, PerSample) else results[0]
+    return results if is_per_sample(function) else results[0]
 
 
 def read_scores(result, count: int) -> tuple[list[float | None], dict, str]:
@@ -3032,7 +2972,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
     Note an optional argument that no column fills if a column has nearly its name.
     """
-    given = {*reward_arguments([row], [""], [[]]), *others}
+    given = {*reward_arguments([row], [""], [[]]), "prompt", "completion", *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
         reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
@@ -3058,8 +2998,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, rows, completions, alone, limits) -> RewardError:
-    """The error of a reward that raised on a batch, with the row: for a PerSample that of the call, else the first row
-    that raises when scored alone.
+    """The error of a reward that raised on a batch, with the row: for one that takes samples that of the call, else the
+    first row that raises when scored alone.
 
     Args:
         call: index of the call that raised.
@@ -3073,7 +3013,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
-    if isinstance(function, PerSample):
+    if is_per_sample(function):
         return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
@@ -3104,7 +3044,7 @@ def raw_results(
         (name, i), cause = owners[failed.number], failed.__cause__
         raise blamed_row(name, functions[name], i, cause, rows, completions, alone, limits) from cause
     results = {name: [next(returned) for _ in calls[name]] for name in calls}
-    return {n: r if isinstance(functions[n], PerSample) else r[0] for n, r in results.items()}
+    return {n: r if is_per_sample(functions[n]) else r[0] for n, r in results.items()}
 
 
 class Reward:
@@ -3112,7 +3052,7 @@ class Reward:
 
     Functions may be async. They get `completion_ids`, every column of the data, and completions as strings, or as
     [{"role": "assistant", "content": text}] if the prompt is chat messages. None means *not applicable*. A function
-    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    with the parameters `prompt` and `completion` is called for each sample.
     """
 
     def __init__(self, specs: list[str], limits: CallLimits | None = None):
@@ -3122,7 +3062,7 @@ class Reward:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
                 name += "_2"
-            self.functions[name], self.weights[name] = as_reward(function), weight
+            self.functions[name], self.weights[name] = function, weight
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
@@ -3317,14 +3257,14 @@ def fit_embeddings(base, source: str) -> None:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
 
-def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.0):
+def with_adapter(base, source: str, trainable: bool = False):
     """Load an adapter onto a base, in eval mode; UserError if they do not fit."""
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
     settings = PeftConfig.from_pretrained(source)
     settings.base_model_name_or_path = base.name_or_path
-    settings.lora_dropout = dropout
+    settings.lora_dropout = 0.0
     try:
         fit_embeddings(base, source)
         with warnings.catch_warnings():
@@ -5342,45 +5282,33 @@ def mismatch_mode(config: BaseConfig) -> str:
 # ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
 
 
-def has(name: str, *values):
-    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
-
-    def condition(config: BaseConfig) -> bool:
-        if not hasattr(config, name):
-            return False
-        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
-        return held in values if values else not held
-
-    return condition
-
-
-def is_never_held_out(config: BaseConfig) -> bool:
-    return not (held_out_source(config) or getattr(config, "hold_out", 0))
-
-
-def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; under verl it always does."""
-    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+def does_nothing(config: BaseConfig, decider: str, values: tuple) -> bool:
+    """Whether the deciding setting has one of the values, or is off where none are given; False without such a one."""
+    if decider in ("always", "held_out"):
+        return decider == "always" or not (held_out_source(config) or getattr(config, "hold_out", 0))
+    if not hasattr(config, decider) or (decider == "rollout_engine" and hasattr(config, "hardware")):
+        return False  # under verl, which has hardware, vLLM always samples
+    held = mismatch_mode(config) if decider == "mismatch" else getattr(config, decider)  # what auto stands for
+    return held in values if values else not held
 
 
 BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
 VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
 OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
-# (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
+# (settings, the one that decides whether they act, its values where they do not, why, what makes them act); of all
+# trainers, TRL's names too
 IDLE = [
-    (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
-    (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
-    (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
-    (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (BOUNDS, has("mismatch", "none"), "no mismatch is corrected", "--mismatch seq_mask"),
-    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
-    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
-    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
-    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
-    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
-    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
+    (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
+    (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
+    (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
+    (BOUNDS[:1], "mismatch", ("tis",), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), "rollout_engine", ("hf",), "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), "rollout_engine", ("vllm",), "vLLM has graphs of its own", "--rollout_engine hf"),
+    (VLLM_OF_TRL, "use_vllm", (), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, "loss_type", ("sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], "loss_type", ("cispo",), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, "held_out", (), "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
@@ -5404,14 +5332,14 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
-        table.append((names, lambda _: True, once, passes))
+        table.append((names, "always", (), once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
         names = (*OF_RATIO, "mismatch", *BOUNDS)
-        table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
+        table = [*IDLE, (names, "always", (), f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
-    for names, holds, why, remedy in table:
+    for names, decider, values, why, remedy in table:
         idle = [f"{name} {getattr(config, name)}" for name in names if name in asked and getattr(config, name)]
-        if idle and holds(config):
+        if idle and does_nothing(config, decider, values):
             lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
     return lines
 
@@ -6181,6 +6109,8 @@ def seed_generators(config: BaseConfig) -> None:
 
 # ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
 
+PASS_HIGH = 0.9  # pass rate above which RL has little left to learn
+
 
 @in_order(
     completion_column="prompt_column",
@@ -6203,8 +6133,6 @@ class Config(RunSettings):
         1.0, "their sampling temperature; a higher one finds rare solutions", positive=True
     )
     prompts_per_round: int = setting(256, "prompts sampled in a round; rounds continue through the data", positive=True)
-    max_per_prompt: int = setting(4, "limit on solutions kept per prompt in a round", positive=True)
-    min_prompts: int = setting(16, "sample again while fewer prompts have a solution", positive=True, free=True)
     max_draws: int = setting(4, "limit on times that a round draws prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(
@@ -6212,11 +6140,6 @@ class Config(RunSettings):
     )
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
     pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
-    pass_high: float = setting(0.9, "pass rate above which RL has little left to learn")
-    pass_score: float = setting(1.0, "score of the first reward from which on a completion passes", positive=True)
-    min_format: float = setting(0.8, "lowest share of completions that end, and that pass a reward named …format…")
-    min_entropy: float = setting(0.005, "lowest entropy of held-out samples, in nats per token")
-    min_coverage: float = setting(0.8, "continue while a smaller share of held-out prompts was ever solved", free=True)
     hold_out: int = setting(0, "rows of --data to hold out for the measure, instead of --eval_data; whole prompts")
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
@@ -6231,7 +6154,6 @@ class Config(RunSettings):
     check_sync: int = setting(1, "rounds between comparisons of vLLM's weights with the policy's (0: never)", free=True)
     # training
     epochs: float = setting(2.0, "passes over the solutions in a round", positive=True, section="training")
-    min_steps: int = setting(32, "fewest optimizer steps of a round on samples; more passes if needed", positive=True)
     batch_size: int = setting(16, "solutions per optimizer step", positive=True)
     micro_batch_size: int = setting(0, "solutions in a forward pass (0: all below 50M parameters, else 1)", free=True)
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
@@ -6266,15 +6188,12 @@ def check_warm_start(config: Config) -> None:
     c, usual = config, type(config)()
     check_values(c, "model", "data", "output_dir", "prompt_column", "completion_column")
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
-    of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws")
-    unused = ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage")
+    of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_draws")
+    unused = ("completion_column",) if c.samples_solutions else of_samples
     idle = ", ".join(f"--{name}" for name in unused if getattr(c, name) != getattr(usual, name))
     where = "with" if c.samples_solutions else "without"
     need(not idle, f"got {idle} {where} --self or --teacher, where they have no effect; try leaving them out")
-    bounds = f"got pass_low {c.pass_low} and pass_high {c.pass_high}"
-    need(c.pass_low <= c.pass_high <= 1, f"{bounds}; expected 0 <= low <= high <= 1; try 0.1 and 0.9")
-    for name in ("min_format", "min_coverage"):
-        need(getattr(c, name) <= 1, f"got {name} {getattr(c, name)}; expected a share, 0 to 1; try 0.8")
+    need(c.pass_low <= PASS_HIGH, f"got pass_low {c.pass_low}; expected at most {PASS_HIGH}; try --pass_low 0.3")
     need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds} above rounds; try --rounds {c.min_rounds}")
     micro = c.micro_batch_size or c.batch_size
     need(c.batch_size % micro == 0, f"got micro_batch_size {micro}; expected a divisor of batch_size {c.batch_size}")
@@ -6300,6 +6219,8 @@ def settled_training(config: Config, parameters: int) -> tuple[float, int]:
 
 
 # -------------------------------------------------------------------- solutions (src/programs/warm_start/solutions.py)
+
+PASS_SCORE = 1.0  # of the first reward, from which on a completion passes
 
 
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
@@ -6396,7 +6317,7 @@ def given_solutions(config: Config, tokenizer, reward: Reward, rows: list[dict])
     texts = [visible_text(tokenizer, one["ids"], ends) for one in kept]
     _, parts = reward([bare[one["row"]] for one in kept], texts, [one["ids"] for one in kept])
     first = next(iter(parts.values()), [])
-    passing = [one for one, score in zip(kept, first, strict=True) if score is not None and score >= config.pass_score]
+    passing = [one for one, score in zip(kept, first, strict=True) if score is not None and score >= PASS_SCORE]
     repeated, failing = len(rows) - long - len(kept), len(kept) - len(passing)
     if long or repeated or failing:
         say(
@@ -6588,6 +6509,12 @@ class ServerTeacher:
 # ------------------------------------------------------------------------ samples (src/programs/warm_start/samples.py)
 
 HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
+FEWEST_PROMPTS = 16  # a round samples again while fewer prompts have a solution
+MOST_PER_PROMPT = 4  # solutions kept per prompt in a round
+FORMAT_LOW = 0.8  # least share of completions that end, and that have full marks from a reward named …format…
+ENTROPY_LOW = 0.005  # least entropy of held-out samples, in nats per token
+COVERAGE = 0.8  # rounds go on while a smaller share of held-out prompts was ever solved …
+LEAST_GAIN = 0.05  # … and a round widens that share by this
 
 
 class Sampler:
@@ -6627,7 +6554,7 @@ class Sampler:
         samples = []
         for i, one in enumerate(made):
             first = next(iter(one["rewards"].values()))
-            passed = bool(one["finished"] and first is not None and first >= config.pass_score)
+            passed = bool(one["finished"] and first is not None and first >= PASS_SCORE)
             sample = {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
             sample |= {"ids": one["response_ids"], "passed": passed, "logprob": sum(one["rollout_logprobs"])}
             samples.append(sample | {name: one[name] for name in ("score", "rewards", "finished")})
@@ -6663,8 +6590,8 @@ def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
         yield sampler.parts(shop.rows, picked)
 
 
-def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
-    """Different, well-formed samples that pass: of a prompt as many as it had failures, 1 to max_per_prompt."""
+def chosen_samples(samples: list[dict]) -> list[dict]:
+    """Different, well-formed samples that pass: of a prompt as many as it had failures, 1 to MOST_PER_PROMPT."""
     groups = defaultdict(list)
     for one in samples:
         groups[one["row"]].append(one)
@@ -6672,7 +6599,7 @@ def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
     for group in groups.values():
         different = [*{one["text"]: one for one in group if one["passed"] and well_formed(one)}.values()]
         failures = sum(not one["passed"] for one in group)
-        kept += different[: min(config.max_per_prompt, max(1, failures))]
+        kept += different[: min(MOST_PER_PROMPT, max(1, failures))]
     return kept
 
 
@@ -6698,9 +6625,9 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     """
     config, earlier = shop.config, read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
     solved, kept, counts = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
-    least = min(config.min_prompts, len(shop.rows))
+    least = min(FEWEST_PROMPTS, len(shop.rows))
     for draw, samples in enumerate(draws_of_round(shop, number), 1):
-        kept += chosen_samples(config, samples)
+        kept += chosen_samples(samples)
         counts["prompts"] += len(samples) // config.samples
         counts["samples"] += len(samples)
         counts["passed"] += sum(one["passed"] for one in samples)
@@ -6711,7 +6638,7 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
             break
         few = "so few solutions teach little; " if solved else ""
         more = "sampling more" if draw < config.max_draws else f"{few}--max_draws allows more"
-        say(f"that is below --min_prompts {config.min_prompts}: {more}")
+        say(f"that is below {FEWEST_PROMPTS} prompts: {more}")
     if config.teacher and kept:
         kept = in_policys_ids(shop, number, kept)
     solutions = {}
@@ -6720,9 +6647,6 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     counts |= {"solved": len(solved), "solutions": len(solutions)}
     write_json(shop.round_folder(number) / "sampled.json", counts)
     return [*solutions.values()]
-
-
-LEAST_GAIN = 0.05  # of coverage, by which a round must have widened it for the next; ours
 
 
 def measured(config: Config, samples: list[dict], number: int) -> dict:
@@ -6736,7 +6660,7 @@ def measured(config: Config, samples: list[dict], number: int) -> dict:
     counts = [(n, passed[row]) for row, n in tried.items()]
     shape = next((name for name in samples[0]["rewards"] if "format" in name), None)
     shaped = [one["rewards"][shape] for one in samples if shape and one["rewards"][shape] is not None]
-    rates = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
+    rates = describe_pass_rates(counts, config.group_size, config.pass_low, PASS_HIGH)
     return {
         "round": number,
         **rates,
@@ -6773,7 +6697,7 @@ def coverage(figures: dict) -> float:
 
 def widens(config: Config, measures: list[dict]) -> bool:
     """Whether a further round pays though RL could begin: few prompts are solved, and more after each round."""
-    if not config.samples_solutions or len(measures) < 2 or coverage(measures[-1]) >= config.min_coverage:
+    if not config.samples_solutions or len(measures) < 2 or coverage(measures[-1]) >= COVERAGE:
         return False
     return coverage(measures[-1]) - coverage(measures[-2]) >= LEAST_GAIN
 
@@ -6784,14 +6708,16 @@ def obstacles(config: Config, figures: dict) -> dict[str, str]:
     if figures["pass_rate"] < config.pass_low:
         wrong["pass rate"] = f"pass rate {figures['pass_rate']:.3f}, below {config.pass_low:g}"
     for name, kind in (("ends", "completions that end"), ("format", "completions of the right format")):
-        if figures[name] is not None and figures[name] < config.min_format:
-            wrong[name] = f"{figures[name]:.3f} {kind}, below {config.min_format:g}"
-    if figures["entropy"] < config.min_entropy:
-        wrong["entropy"] = f"entropy {figures['entropy']:.4f} nats per token, below {config.min_entropy:g}"
+        if figures[name] is not None and figures[name] < FORMAT_LOW:
+            wrong[name] = f"{figures[name]:.3f} {kind}, below {FORMAT_LOW:g}"
+    if figures["entropy"] < ENTROPY_LOW:
+        wrong["entropy"] = f"entropy {figures['entropy']:.4f} nats per token, below {ENTROPY_LOW:g}"
     return wrong
 
 
 # -------------------------------------------------------------------- supervise (src/programs/warm_start/supervise.py)
+
+FEWEST_STEPS = 32  # optimizer steps of a round on samples; more passes if needed
 
 
 def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
@@ -6835,12 +6761,12 @@ def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
 
 
 def enough_epochs(config: Config, rows: int) -> float:
-    """Passes over so many rows with which a round on sampled solutions has --min_steps steps.
+    """Passes over so many rows with which a round on sampled solutions has FEWEST_STEPS steps.
 
     Trained anew, the model has only this round's steps: four of them on one batch teach it nothing.
     """
     steps = math.ceil(rows / config.batch_size)
-    return max(config.epochs, config.min_steps / steps)
+    return max(config.epochs, FEWEST_STEPS / steps)
 
 
 def make_callback(stop: StopRequest):
@@ -6979,7 +6905,7 @@ def print_warm_start_plan(config: Config, tokenizer, reward, rows: list[dict], h
     round_prompts = min(config.prompts_per_round, len(rows))
     sampled = config.samples_solutions
     if sampled:
-        most = round_prompts * min(config.max_per_prompt, config.samples)
+        most = round_prompts * min(MOST_PER_PROMPT, config.samples)
     else:
         most = len(given_solutions(config, tokenizer, reward, rows))
     epochs = enough_epochs(config, most) if sampled else config.epochs
@@ -7077,11 +7003,11 @@ def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
     config = shop.config
     if "entropy" in wrong:
         return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
-    if measures[-1]["pass_rate"] > measures[0]["pass_rate"]:
-        return f"the pass rate rises: try --resume --rounds {config.rounds + 5}"
-    if measures[-1]["round"] and not read_lines(shop.round_folder(measures[-1]["round"]) / "supervised.jsonl"):
+    last = measures[-1]["round"]
+    if last and not read_lines(shop.round_folder(last) / "supervised.jsonl"):
         return "no solution was found: try --data with a column completion, in the form that the reward pays"
-    return "try solutions in the form that the reward pays, more --epochs, a --teacher, or easier prompts"
+    rising = f"--resume --rounds {config.rounds + 5}" if measures[-1]["pass_rate"] > measures[0]["pass_rate"] else ""
+    return f"try {rising or 'solutions in the form that the reward pays, more --epochs, a --teacher or easier prompts'}"
 
 
 def conclude(shop: Workshop, measures: list[dict]) -> int:
