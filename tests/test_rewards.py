@@ -1,4 +1,4 @@
-"""The reward library: hand-computed scores, properties on arbitrary text, its contract, reward models, presets."""
+"""The reward library: hand-computed scores, properties on arbitrary text, its contract, reward models, TRL."""
 
 import asyncio
 import doctest
@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from fractions import Fraction
+from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT, TINY_LM, load_module, script_env
@@ -163,7 +164,11 @@ SCORES = {  # {function: [(text, columns and options, score)]}
         ("colour", {"answer": "color", **opts(unit="character")}, 10 / 11),  # the LCS is color: 2·5 / 11
         ("a b\n#### c", {"reference": "a b c"}, 1),  # a heading of a summary is no final answer
     ],
-    "numeric_correctness": [
+    "numeric_correctness": [  # the task is no answer
+        *(
+            (r"\boxed{5!}", {"answer": "120", "prompt": prompt}, paid)
+            for prompt, paid in (("5!?", 0), ("1*2*3*4*5=", 1))
+        ),
         *((text, {"answer": 1000, **opts(rel_tol=0.001)}, paid) for text, paid in (("1001", 1), ("1001.5", 0))),
         *((text, {"answer": 0, **opts(abs_tol=0.05)}, paid) for text, paid in (("0.04", 1), ("0.06", 0))),
     ],
@@ -416,7 +421,7 @@ OPTIONS = {  # option: (values that are accepted, values that are not)
     "mode": (st.sampled_from(["all", "fraction"]), ["some", None, True]),
     "settings": (st.sampled_from([None, {}, {"timeout_s": 2, "strict": True}]), []),
     "tags": (st.sampled_from([("a",), ["think", "answer"]]), ["think", [], ["a", "a"], ["<a>"], [""], [1], None]),
-    "language": (st.sampled_from(["python", "sql", "C++", ""]), []),
+    "language": (st.sampled_from(["python", "sql", "C++", ""]), ["a b", None, 1, "`"]),
     "cache": (st.one_of(st.just(0), ABOVE_0), [-1, *NOT_NUMBERS]),
     "exceeded": (st.one_of(st.none(), st.floats(-3, 3)), ["3", True, math.nan, math.inf, [1]]),
     "max_penalty": (st.floats(-10, 0), [0.1, 1.0, *NOT_NUMBERS]),
@@ -508,12 +513,21 @@ def test_missing_and_misfitting_columns_are_the_callers_error():
         ("exact_match", one | {"answer": "a"}, ValueError, "str 'a'; expected a list of 1"),
         ("exact_match", one | {"answer": 5}, ValueError, "int '5'"),
         ("ideal_length", one | {"unit": "tokens"}, TypeError, "completion_ids"),
+        ("code_execution", one | {"tests": ["x"], "settings": {"timeout_s": -1}}, ValueError, "got timeout_s -1"),
     ):
         with pytest.raises(error, match=said):
             getattr(lib, name)(**columns)
     with pytest.raises(TypeError, match=r"got .*tolerance.*expected.*rel_tol"):
         lib.numeric_correctness.configure(tolerance=0.1)
     assert lib.exact_match(**one, answer=None) == [None]  # a column that is absent in all rows
+
+
+def test_only_what_the_model_says_is_scored():
+    parts = [{"type": "text", "text": "a"}, {"type": "image"}]
+    turns = [{"role": "assistant", "content": text} for text in (parts, None)]
+    assert score("exact_match", turns, answer="a") == 1 and score("exact_match", turns[0], answer="a") == 1
+    turns = [{"role": "assistant", "content": "x"}, {"role": "tool", "content": "<answer>42</answer>"}]
+    assert score("exact_match", turns, answer="42") == 0
 
 
 def test_columns_may_be_any_sequence():
@@ -680,6 +694,26 @@ def test_combine_by_hand():
     assert both([], [], answer=[]) == []
 
 
+GPU_PLACES = [(True, "3", "auto", "cuda:3"), (True, "", "auto", "auto")]
+GPU_PLACES += [(False, "3", "auto", "auto"), (True, "3", "cpu", "cpu")]
+
+
+@pytest.mark.parametrize(("gpu", "rank", "device", "place"), GPU_PLACES)
+def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, monkeypatch):
+    """auto would use other processes' GPUs."""
+    import torch
+    import transformers
+
+    loads = Mock(side_effect=KeyError)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: None)
+    monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", loads)
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    with pytest.raises(KeyError):
+        lib.reward_model.configure(model="m", device=device)(["q"], ["a"])
+    assert loads.call_args.kwargs["device_map"] == place
+
+
 async def judge(prompts, completions, **kwargs):
     """A reward that is awaited."""
     return [0.5] * len(completions)
@@ -733,3 +767,19 @@ def test_preset_prefers_the_right_answer(preset, row, gold, bad):
     columns = {name: [value] * 2 for name, value in row.items() if name != "prompt"}
     good, worse = lib.combine(preset, preset.weights)(prompts=[row["prompt"]] * 2, completions=[gold, bad], **columns)
     assert good > worse + 0.5
+
+
+@pytest.mark.long
+def test_trl_trains_with_a_preset(tmp_path):
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    functions, row = lib.QA_REWARDS, {**QA_ROW, "prompt": [{"role": "user", "content": QA_ROW["prompt"]}]}
+    cpu = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
+    quiet = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    batch = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 1}
+    config = GRPOConfig(output_dir=str(tmp_path), reward_weights=functions.weights, **batch, **cpu, **quiet)
+    trainer = GRPOTrainer(str(TINY_LM), functions, args=config, train_dataset=Dataset.from_list([row] * 8))
+    trainer.train()
+    logged = {key for entry in trainer.state.log_history for key in entry}
+    assert {f"rewards/{function.__name__}/mean" for function in functions} <= logged

@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import torch
 from conftest import ROOT
 
 from parts.foundation.messages import UserError
+from parts.rewards.reward_forms import make_way
 from parts.rewards.rewards import Reward
 from parts.rewards.user_code import REWARD_STATE
 
@@ -31,9 +33,11 @@ HARM = {  # what of the process: (its state, code that changes it)
     "environment": (lambda: os.environ.get("OF_A_REWARD"), "os.environ['OF_A_REWARD'] = 'x'"),
     "arguments": (lambda: sys.argv[:], "sys.argv = ['x']"),
     "stdout": (lambda: sys.stdout, "sys.stdout = open(os.devnull, 'w')"),
+    "SIGTERM": (lambda: signal.getsignal(signal.SIGTERM), "signal.signal(signal.SIGTERM, signal.SIG_IGN)"),
     "warnings": (lambda: warnings.filters[:], "warnings.simplefilter('error')"),
     "logging": (lambda: logging.root.manager.disable, "logging.disable(logging.CRITICAL)"),
     "timeout": (socket.getdefaulttimeout, "socket.setdefaulttimeout(0.1)"),
+    "umask": (lambda: [os.umask(0o22), os.umask(0o22)][0], "os.umask(0o777)"),
     "collection": (gc.isenabled, "gc.disable()"),
     "numpy": (np.geterr, "np.seterr(all='raise')"),
     "dtype": (torch.get_default_dtype, "torch.set_default_dtype(torch.float64)"),
@@ -46,7 +50,7 @@ HARM = {  # what of the process: (its state, code that changes it)
     "open": (lambda: builtins.open, "builtins.open = None"),
     "dumps": (lambda: json.dumps, "json.dumps = None"),
 }
-ALONE = ("open", "device")  # after these the others would fail
+ALONE = ("open", "device", "umask")  # after these the others would fail
 IMPORTS = (
     "import builtins, gc, json, logging, os, shutil, signal, socket, sys, time, warnings\n"
     "import numpy as np\nimport torch\n"
@@ -68,8 +72,8 @@ def fresh_state(monkeypatch):
 @pytest.mark.parametrize("where", ["import", "call", "async"])
 @pytest.mark.parametrize("names", [[name for name in HARM if name not in ALONE], *([name] for name in ALONE)])
 def test_what_a_reward_changes_of_the_process_is_its_own(names, where, tmp_path):
-    if where == "async":  # the loop's thread has its own of these
-        names = [name for name in names if name not in ("gradients", "device")]
+    if where == "async":  # only the main thread may set the handlers of signals; the loop's thread has its own of two
+        names = [name for name in names if name not in ("SIGTERM", "gradients", "device")]
     harm = [HARM[name][1] for name in names]
     body, kind = ["pass"] if where == "import" else harm, "async def" if where == "async" else "def"
     lines = [IMPORTS, *(harm if where == "import" else []), f"{kind} f(completion):", *(f"    {x}" for x in body)]
@@ -120,6 +124,16 @@ def test_the_file_beside_a_reward_comes_before_the_bundles_own(tmp_path, monkeyp
         code = "import sandbox\ndef f(completion):\n    import sandbox as later\n    return sandbox.VALUE\n"
         assert loaded(tmp_path / folder, code)(*GIVEN)[0] == [value, value]
     sys.modules.pop("sandbox", None)
+
+
+def test_a_file_beside_a_reward_does_not_stand_for_a_library_of_the_trainer(tmp_path):
+    (tmp_path / "wave.py").write_text("NAME = 'mine'\n")  # of the standard library, not loaded before
+    sys.modules.pop("wave", None)
+    reward = loaded(tmp_path, "import wave\ndef f(completion):\n    return float(wave.NAME == 'mine')\n")
+    assert reward(*GIVEN)[0] == [1.0, 1.0]
+    import wave
+
+    assert hasattr(wave, "open")
 
 
 SPAWNS = """
@@ -207,3 +221,13 @@ def test_a_reward_that_changes_its_columns_spoils_no_other_completion(tmp_path):
         _, parts = reward([row] * 3, ["x"] * 3, [[1]] * 3)
         assert parts == {"f": [4.0] * 3, "g": [2.0] * 3}
     assert row["columns"] == {"answer": ["b"], "tests": {"x": [1]}} and len(row["prompt"]) == 1
+
+
+def test_a_loaded_library_stays_though_a_file_beside_the_reward_has_its_name(tmp_path, monkeypatch):
+    (tmp_path / "plots.py").write_text("")
+    for place in ("site-packages", "dist-packages"):
+        library = ModuleType("plots")
+        library.__file__ = f"/usr/lib/{place}/plots.py"
+        monkeypatch.setitem(sys.modules, "plots", library)
+        make_way(tmp_path)
+        assert sys.modules["plots"] is library

@@ -57,7 +57,8 @@ def _without_working(answer: str, gold: str) -> str:
     if not head or (_value(gold).unit and not _value(head).unit):
         return answer
     value = _RESTATED.sub("", working[1])
-    if working[0][0] == " " and value not in head and math_equal(value, head):  # not: the product 2 (2)
+    spaced = working[0][0] == " " or value.isalpha()  # not: the product 2(2)
+    if spaced and value not in head and math_equal(value, head):
         return head
     number = _NUMBER.match(answer)
     if not number or {*re.findall(r"[^\W\d_]+?(?=s?\b)", working[1].lower())} & _MEANT:

@@ -267,8 +267,9 @@ def _repeating(whole, start, cycle) -> str:
 
 def _unit(m: re.Match) -> str:
     """A unit without its brackets; factors such as (x) and (ab), and words such as "mod", keep theirs."""
-    words, number = {*re.findall(r"\w+", m[1].lower())}, " ".join(re.sub("^an? ", "one ", m[1]).split()[:2])
-    if number and _counted(number) != number:  # 12 (a dozen eggs)
+    words = {*re.findall(r"\w+", m[1].lower())}
+    number = " ".join(re.sub("(?i)^an? ", "one ", m[1].strip()).split()[:2])
+    if number and re.fullmatch(r"-?\d+(?:/\d+)?", _counted(number)):  # 12 (a dozen eggs), but 18 (a day)
         return m[0]
     if words & _NO_UNIT:
         return "" if words & {"third", "quarters", "halves", "points"} else m[0]

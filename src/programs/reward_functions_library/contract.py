@@ -53,6 +53,7 @@ _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
     "abs_tol": ("a number from 0", _number_between(0)),
     "mode": ("all or fraction", lambda value: value in ("all", "fraction")),
     "tags": ("a list of different names without < and >", _are_tags),
+    "code_block_format.language": ("a word", lambda value: isinstance(value, str) and not re.search(r"[\s`]", value)),
     "cache": ("a number from 0 to max_length", _number_between(0)),
     "exceeded": ("None or a number", lambda value: value is None or _number_between()(value)),
     "max_penalty": ("a number of 0 or below", _number_between(high=0)),

@@ -72,22 +72,28 @@ def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
     return max(scores, default=None)
 
 
-_EXCLAIMED = re.compile(
-    r"(?<=\d)!(?!!*[*_]*\s*(?:[}$<]|\\[)\]t]))"
-)  # "The answer is 5!", no factorial as in \boxed{5!}
+_EXCLAIMED = re.compile(  # "It is 5!"; but factorials in \boxed{5!}, $5!$, <answer>5!</answer>, 5! + 1 and 5! (120)
+    r"(<answer>\s*[$\d.,]+ ?!+(?=\s*</))"
+    r"|(?<=\d) ?[!！]+(?![!！]| ?[-+*/^=×·] ?[\d(\\]| ?\\(?:times|cdot|frac)|[*_]*\s*(?:[}$]|\(=? ?\d|\\[)\]t]))"
+)
+_FACTORIAL = re.compile(r"\d{1,9}(?= ?!)")
 
 
 @reward
-def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
+def numeric_correctness(text, answer, prompt=None, *, rel_tol=1e-6, abs_tol=0.0):
     """1 if |x − g| ≤ max(rel_tol·|g|, abs_tol) for the final answer x and the gold g, else 0: {0, 1}, w 1.
-    Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234, 5! is 120. Set `abs_tol`
-    where g can be 0. Any one of a list of golds pays. A working, 9 * 2 = 18, is no number: math_equivalence reads it.
+    Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234, 5! is 120, and no answer where the
+    prompt has it. Set `abs_tol` where g can be 0. Any one of a list of golds pays. A working, 9 * 2 = 18, is no number:
+    math_equivalence reads it.
     >>> numeric_correctness(None, ["<answer>$1,234.0</answer>", "3.14"], [1234, "3.14159"])
     [1.0, 0.0]"""
-    text = _EXCLAIMED.sub(".", text)
+    wanted, asked = ({*_FACTORIAL.findall(given)} for given in (str(answer), completion_text(prompt, ())))
+    readings = _readings(text if wanted else _EXCLAIMED.sub(lambda m: m[1] or ".", text))
+    copied = (asked - wanted) & {*_FACTORIAL.findall(readings[0])}
     golds = [gold for gold in map(_number, map(marked_gold, _golds(answer))) if gold is not None]
-    number = next((number for number in map(_number, _readings(text)) if number is not None), math.nan)
-    return any(abs(number - gold) <= max(rel_tol * abs(gold), abs_tol) for gold in golds) if golds else None
+    number = next((number for number in map(_number, readings) if number is not None), math.nan)
+    right = not copied and any(abs(number - gold) <= max(rel_tol * abs(gold), abs_tol) for gold in golds)
+    return right if golds else None
 
 
 @reward(grades=True)
@@ -248,6 +254,7 @@ _TESTS = ("tests", "test_cases", "test", "test_list")  # the column's names in c
 def _verdict(code: str, tests, **settings):
     """Run tests, a list or its JSON, in the sandbox; None, with a warning, if they cannot be used."""
     sandbox = sibling("sandbox")
+    sandbox.check_limits(**{name: value for name, value in settings.items() if name.endswith(("_s", "_mb"))})
     try:
         tests = sandbox.loaded_tests(tests)
         if isinstance(tests, list | tuple) and tests and isinstance(tests[0], list | tuple):

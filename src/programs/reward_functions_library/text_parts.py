@@ -31,9 +31,9 @@ _PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.
 _NUMBER = re.compile(
     rf"(?i:{ROUGHLY}|[^\W\d]\w{{0,8}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)"
-    r"(?:\s?/\s?([0-9]{1,20}))?( ?!)?"
+    r"(?:\s?/\s?([0-9]{1,20}))?((?<=\d) ?!+)?"
     # no other number, no other digit of any script after it
-    r"(?! ?(?:[ikxyz]|halves|thirds|squared|cubed|factorial|below|at (?:least|most))(?![\w-])|\+$| ?!)"
+    r"(?! ?(?:[ikxyz]|halves|thirds|squared|cubed|factorial|below|at (?:least|most))(?![\w-])|\+$)"
     rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"
 )
@@ -95,7 +95,7 @@ def _found(text: str, marked=True) -> list[str]:
 def extract_answer(text: str, marked=True) -> str | None:
     """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without one, "" if two differ."""
     answers = [_PLAIN.sub(r"\1", part.strip(_AROUND)) for part in _found(text, marked)]
-    return None if not answers else answers[-1] if len({*answers}) == 1 else ""
+    return None if not answers else answers[-1] if len({*map(without_words, answers)}) == 1 else ""
 
 
 def _stated(text: str) -> list[str]:
@@ -142,7 +142,9 @@ def _number(value) -> float | None:
     match = len(scales) < 2 and _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))  # no 3亿5000万
     try:
         number = Fraction(match[1] + match[2].replace(",", "")) / int(match[3] or 1) * math.prod(scales)
-        return math.gamma(number + 1) if match[4] else float(number)
+        if scales or not match[4] or number > 170:  # 5 million! is no factorial, nor is $1,000!
+            return float(number)
+        return math.gamma(number + 1) if match[4].strip() == "!" else None
     except (TypeError, ValueError, ArithmeticError):
         return None
 
