@@ -122,6 +122,7 @@ SETTINGS = {  # flags, those of ppo.py and distillation.py after the page's name
     "--algorithm clip_cov --precision fp16": TURNS | REFERENCE | CRITIC | CLIP | {"advantages_detached"},  # in fp32
     "--algorithm gdpo --loss cispo --precision bf16 --gradient_checkpointing": TURNS | REFERENCE | CRITIC | GROUPS,
     "--algorithm maxrl --loss kl_cov": TURNS | REFERENCE | CRITIC | CLIP,
+    "--algorithm dapo --missing_eos_penalty 0.3": TURNS | REFERENCE | CRITIC,
     "--algorithm dr_grpo --loss gspo --lora_rank 4": TURNS | REFERENCE | CRITIC,
     "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean": TURNS | CRITIC | GROUPS | CLIP,  # KL in reward
 }

@@ -84,7 +84,6 @@ RELATIONS = (
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
