@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, write_lines
+from conftest import EVAL_DATA, FEW_EVAL, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, write_lines
 from peft import IA3Config, LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, MambaConfig, T5Config
@@ -291,6 +291,28 @@ def test_a_critic_starts_from_an_adapter_and_trains_it(ppo, adapter, rank):
         own, expected = (m(input_ids=TOKENS, output_hidden_states=True).hidden_states[-1] for m in (backbone, whole))
     torch.testing.assert_close(own, expected, atol=1e-4, rtol=1e-4)
     assert {name.split(".")[-3] for name, x in backbone.named_parameters() if x.requires_grad} == {"lora_A", "lora_B"}
+
+
+def test_verl_and_vllm_evaluation_refuse_with_the_command(adapter, capsys, monkeypatch):
+    assert load_script("verl_train").main(["--print", f"--model={adapter}", f"--data={TRAIN_DATA}"]) == 2
+    said = capsys.readouterr().err
+    assert f"got --model '{adapter}', a LoRA adapter" in said and f"merge_adapter.py {adapter} --output" in said
+    room = load_script("evaluation")
+    monkeypatch.setattr(room, "import_vllm", lambda *_: None)
+    with pytest.raises(room.UserError, match="a LoRA adapter, with --engine vllm"):
+        room.VllmModel.load(SimpleNamespace(), str(adapter))
+
+
+@pytest.mark.long
+def test_a_warm_start_goes_on_from_an_adapter(adapter, tmp_path, capsys):
+    rows = [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in read_lines(TRAIN_DATA)[:6]]
+    flags = [f"--model={adapter}", f"--data={write_lines(tmp_path / 'data.jsonl', rows)}", f"--eval_data={FEW_EVAL}"]
+    flags += "--epochs=1 --eval_prompts=2 --eval_samples=2 --rounds=1 --min_rounds=1 --max_new_tokens=24".split()
+    load_script("warm_start").main([*flags, "--lr=1e-9", f"--output_dir={tmp_path / 'out'}"])
+    policy = tmp_path / "out/rounds/round-001/policy"
+    assert policy.is_dir(), capsys.readouterr().err
+    start, after = (load_file(folder / "adapter_model.safetensors") for folder in (adapter, policy))
+    assert start.keys() == after.keys() and all((x - start[name]).abs().max() < 1e-5 for name, x in after.items())
 
 
 def test_a_base_that_does_not_load_is_named(tmp_path):

@@ -1544,6 +1544,7 @@ def test_a_setting_of_a_preset_can_be_overridden_by_config_flags_and_yaml(tmp_pa
         ({"adam_beta2": 1.0}, "below 1"),
         ({"kl_coef": 0.0, "kl_target": 6.0}, "--kl_target with kl_coef 0"),
         ({"kl_coef": 0.05, "kl_target": 6.0}, "KL in the loss; expected it in the reward"),
+        ({"algorithm": "rloo", "kl_target": 6.0, "kl_horizon": 128}, "kl_horizon 128 with batch_size 128"),
         ({"algorithm": "rloo", "kl_estimator": "k3_ratio"}, "k3_ratio in the reward"),
         ({"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward"}, "gdpo with the KL in the reward"),
         ({"algorithm": "maxrl", "overlong_share": 0.2}, "maxrl with a penalty or KL"),

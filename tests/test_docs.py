@@ -259,6 +259,22 @@ def test_data_blocks_parse(path):
         assert yaml.safe_load(text)
 
 
+def test_nanochats_loss_is_ours_times_the_factor_that_the_page_names():
+    import torch
+
+    ppo = load_script("ppo_train")
+    config = ppo.parse_config("--algorithm dr_grpo --loss reinforce --aggregation token_mean --group_size 4".split())
+    assert (config.kl_coef, config.ppo_epochs, config.minibatches, config.advantage) == (0, 1, 1, "mean")
+    logprobs, scores = -torch.rand(4, 6, dtype=torch.float64), torch.tensor([1.0, 0.0, 0.0, 1.0])
+    mask = (torch.arange(6) < torch.tensor([6, 6, 1, 2])[:, None]).double()
+    advantages = (scores - scores.mean())[:, None] * mask
+    found, _ = ppo.LOSSES["reinforce"](logprobs=logprobs, advantages=advantages)
+    ours = found * ppo.token_weights(mask, config, tokens=mask.sum(), sequences=4)
+    for rows in (slice(0, 2), slice(2, 4)):  # two passes of two
+        theirs = -(logprobs * advantages)[rows] / (mask[rows].sum() * 2)
+        assert torch.allclose(theirs, mask.sum() / (2 * mask[rows].sum()) * ours[rows], atol=1e-12)
+
+
 # ------------------------------------------------------------------------------------------------ README
 
 

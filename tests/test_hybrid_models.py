@@ -95,6 +95,27 @@ def test_sampled_and_trained_logprobs_are_those_of_the_texts(saved, family):
         torch.testing.assert_close(trained[row][batch["response_mask"][row].bool()], expected, rtol=0, atol=5e-4)
 
 
+def test_evaluation_gives_the_completions_and_logprobs_of_the_texts(saved):
+    config = ev.Config(task=["math"], cache=False, max_new_tokens=12)
+    model = ev.LocalModel(config, saved("minimax"), CPU)
+    requests = [ev.Request(ids=ids, limit=12 - i, sample=0, stops=[]) for i, ids in enumerate([*IDS, IDS[1]])]
+    found, scored = {}, {}
+    model.generate(requests, found.__setitem__)
+    for i, request in enumerate(requests):
+        out, prompt = found[i]["ids"], list(request.ids)
+        with torch.no_grad():
+            best = model.model(input_ids=torch.tensor([prompt + out]), use_cache=False).logits[0].argmax(-1).tolist()
+        assert out == best[len(prompt) - 1 : -1] and not {*out} & {*model.eos_ids}
+        assert len(out) == request.limit or best[-1] in model.eos_ids
+    requests = [
+        ev.Request(ids=ids, limit=0, sample=0, stops=[], scored=[60, 61, 62][: 1 + i % 3]) for i, ids in enumerate(IDS)
+    ]
+    model.logprob(requests, scored.__setitem__)
+    for i, request in enumerate(requests):
+        expected = float(text_logprobs(model.model, list(request.ids), list(request.scored)).sum())
+        assert scored[i]["logprob"] == pytest.approx(expected, abs=5e-4)
+
+
 @pytest.mark.parametrize("scale", [("granite", "logits_scaling"), ("cohere", "logit_scale")])
 def test_scaled_logits_are_those_of_the_model(scale):
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(scale[0], **SHAPE | {scale[1]: 0.5})).eval()

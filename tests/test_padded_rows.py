@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from programs.grpo_train.colocated import sample_tokens_only
 from programs.grpo_train.settings import Config as GRPOSettings
 
-od, ppo = load_script("on_policy_distillation"), load_script("ppo_train")
+od, ppo, ev = (load_script(name) for name in ("on_policy_distillation", "ppo_train", "evaluation"))
 page = load_module(ROOT / "templates" / "distillation.py", "padded_page")
 CPU, TOKENS = torch.device("cpu"), 262
 
@@ -66,6 +66,36 @@ def test_loss_and_gradient_are_those_of_the_shared_tokens():
     assert not weight.grad[5:].any()
 
 
+def test_student_and_teacher_of_any_widths_share_the_tokens(padded):
+    student, teacher = padded(320), padded(300)
+    config = od.Config(model=student, teacher=teacher, batch_size=4, max_new_tokens=12, ppo_epochs=2)
+    models = od.load_models(config, CPU)
+    prompts = [[5, 40, 41], [60, 61], [7], [90, 91, 92, 93]]
+    noise = np.random.default_rng(0).random((4, 12))
+    sampled = od.HFEngine(config, models).generate(prompts, noise)
+    assert max(id for ids, _ in sampled for id in ids) < TOKENS
+    samples = [
+        {"prompt_ids": p, "response_ids": ids, "rollout_logprobs": q, "finished": True, "group": i, "score": 0.0}
+        | {"rewards": {}, "prompt": "", "completion": ""}
+        for i, (p, (ids, q)) in enumerate(zip(prompts, sampled, strict=True))
+    ]
+    batch = od.make_experience(config, models, samples, 1.0)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    figures = od.accumulate_gradients(config, models, batch, np.arange(4), scaler).values
+    kl, lost, count = 0.0, 0.0, 0
+    for sample in samples:
+        ids, start = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["prompt_ids"]) - 1
+        with torch.no_grad():
+            whole, theirs = (m(ids).logits[0, start:-1].double() for m in (models.policy, models.teacher.model))
+        s, t = whole[:, :TOKENS].log_softmax(-1), theirs[:, :TOKENS].log_softmax(-1)
+        own = torch.tensor(sample["response_ids"])[:, None]
+        assert sample["rollout_logprobs"] == pytest.approx(s.gather(1, own)[:, 0].tolist(), abs=1e-4)
+        kl, count = kl + (s.exp() * (s - t)).sum().item(), count + len(own)
+        lost += whole.softmax(-1)[:, TOKENS:].sum().item()
+    assert figures["kl/teacher"].item() == pytest.approx(kl / count, rel=1e-4)
+    assert figures["policy/lost_mass"] == pytest.approx(lost / count, rel=1e-4) and lost / count > 0.1
+
+
 def test_ppo_samples_and_trains_on_tokens_alone(padded):
     config = ppo.Config(model=padded(300), algorithm="grpo", max_new_tokens=12, batch_size=4, kl_coef=0.1)
     models = ppo.load_models(config, CPU)
@@ -79,6 +109,19 @@ def test_ppo_samples_and_trains_on_tokens_alone(padded):
             hidden = ppo.predicting_states(network, piece)
             found, _ = ppo.token_logprobs(config, network, hidden, piece)
             torch.testing.assert_close(found[0, 3:], torch.tensor(logprobs), atol=1e-4, rtol=0)
+
+
+def test_evaluation_samples_tokens_alone_and_scores_by_all_rows(padded):
+    """Log-probs are those of lm-eval, which knows of no rows without token."""
+    model = ev.LocalModel(ev.Config(task=["math"], cache=False, max_new_tokens=12), padded(300), CPU)
+    prompt, answer, results = [5, 40, 41], [60, 61], {}
+    model.generate([ev.Request(ids=prompt, limit=12, sample=0, stops=[])], results.__setitem__)
+    assert max(results[0]["ids"]) < TOKENS
+    model.logprob([ev.Request(ids=prompt, limit=0, sample=0, stops=[], scored=answer)], results.__setitem__)
+    with torch.no_grad():
+        logits = model.model(torch.tensor([prompt + answer])).logits[0, 2:-1].double()
+    expected = logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None]).sum().item()
+    assert results[0]["logprob"] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("rows", [(320, 300), (300, 320)])

@@ -117,6 +117,8 @@ SETTINGS = {  # flags, those of ppo.py and distillation.py after the page's name
     "distillation --temperature 0.7 --micro_batch 2": PAGES["distillation"],
     "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0": OF_ACTORS,
     "--algorithm clip_cov --precision fp16": TURNS | REFERENCE | CRITIC | CLIP | {"advantages_detached"},  # in fp32
+    "--algorithm dapo --missing_eos_penalty 0.3": TURNS | REFERENCE | CRITIC,
+    "--algorithm maxrl --loss kl_cov": TURNS | REFERENCE | CRITIC | CLIP,
     "--algorithm dr_grpo --loss gspo --lora_rank 4": TURNS | REFERENCE | CRITIC,
     "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean": TURNS | CRITIC | GROUPS | CLIP,  # KL in reward
 }

@@ -83,6 +83,21 @@ def test_auto_precision_is_bf16_where_the_gpu_has_it(monkeypatch):
     assert ppo.precision_on("fp16", CPU) == "fp16"
 
 
+def test_precision_and_tf32_are_said_on_a_gpu(monkeypatch, capsys):
+    chosen = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    for precision, device, told in (
+        ("auto", "cuda", "precision bf16 (auto); float32 matrix products may use TF32"),
+        ("fp32", "cuda", "precision fp32; float32 matrix products without TF32"),
+        ("auto", "cpu", ""),
+    ):
+        ppo.settle_precision(ppo.Config(precision=precision), torch.device(device))
+        error = capsys.readouterr().err
+        assert told in error and bool(told) == bool(error)
+    assert chosen == ["high", "highest", "highest"]
+
+
 def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)

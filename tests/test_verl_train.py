@@ -84,7 +84,7 @@ BESIDE = {"minibatches": 2, "kl_in": "loss", "mismatch_low": 0.25, "critic_model
 THROUGH_TEMPLATE = {"chat", "chat_template"}
 ELSEWHERE = set(  # in the job's files, in what is computed before it, or what to do with it
     "algorithm hardware eval_rows hold_out reward_timeout reward_concurrency reward_retries max_turns tool_timeout "
-    "tool_characters tool_format sample_every allow_overlap override overrides "
+    "tool_characters tool_format kl_horizon sample_every allow_overlap override overrides "
     "from_trl trl_processes data_source ship print check run export".split()
 )
 

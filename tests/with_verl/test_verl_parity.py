@@ -342,7 +342,7 @@ def test_adaptive_kl_coefficient(ppo):
     for kl in (0.1, 3.0, 6.2, 100.0):
         theirs = core.AdaptiveKLController(0.2, 6.0, 10_000)
         theirs.update(kl, 256)
-        assert ppo.next_kl_coef(0.2, kl, 6.0, 256) == pytest.approx(theirs.value, abs=1e-15)
+        assert ppo.next_kl_coef(0.2, kl, 6.0, 10_000, 256) == pytest.approx(theirs.value, abs=1e-15)
 
 
 # ------------------------------------------------------------------------------------------------ mismatch

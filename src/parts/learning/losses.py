@@ -7,8 +7,6 @@ from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import masked_mean
 
-KL_HORIZON = 10_000  # completions over which kl_coef adapts to kl_target
-
 
 def kl_estimate(logprobs, ref_logprobs, estimator: str):
     """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
@@ -31,10 +29,10 @@ def kl_loss(logprobs, old_logprobs, ref_logprobs, estimator: str):
     return kl_estimate(logprobs, ref_logprobs, estimator)
 
 
-def next_kl_coef(kl_coef: float, kl: float, target: float, completions: int) -> float:
+def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
     """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
     error = min(max(kl / target - 1, -0.2), 0.2)
-    return kl_coef * (1 + error * completions / max(KL_HORIZON, completions))
+    return kl_coef * (1 + error * completions / horizon)
 
 
 @dataclass(frozen=True)

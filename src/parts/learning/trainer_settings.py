@@ -231,6 +231,7 @@ class PolicySettings(RolloutSettings, ConversationSettings):
         ["k1", "k2", "k3", "k3_ratio"],
     )
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions, not steps, over which kl_coef adapts", positive=True)
     # algorithm: scores
     missing_eos_penalty: float = setting(
         None, "subtracted from the score of a completion without end token", section="scores"

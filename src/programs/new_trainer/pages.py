@@ -163,7 +163,8 @@ def with_text(source: str, flag: str, spec: str) -> str:
     for node in body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        is_known = isinstance(node, IMPORTS) and imported(node) <= page_imports
+        shares_line = ";" in lines[node.lineno - 1]
+        is_known = isinstance(node, IMPORTS) and imported(node) <= page_imports and not shares_line
         if is_text or is_main or is_known or getattr(node, "module", "") == "__future__":
             lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
     text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip())

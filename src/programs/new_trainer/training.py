@@ -16,7 +16,7 @@ from parts.running.run_end import faults_at_end
 from parts.sampling.saved_models import saved
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
-CHATS = {"messages", "conversations"}  # columns of whole conversations
+CHATS = {"messages", "conversations", "conversation"}  # columns of whole conversations
 
 
 def follow(command: list[str], **kwargs) -> tuple[int, int]:

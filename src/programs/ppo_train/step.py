@@ -61,8 +61,8 @@ def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scal
     if models.reference:
         metrics["kl/coef"] = state.kl_coef
     if models.reference and config.kl_target:
-        kl = metrics["kl/ref_completion"]
-        after["kl_coef"] = next_kl_coef(state.kl_coef, kl, config.kl_target, config.batch_size)
+        kl, count = metrics["kl/ref_completion"], config.batch_size
+        after["kl_coef"] = next_kl_coef(state.kl_coef, kl, config.kl_target, config.kl_horizon, count)
     return metrics, samples, after
 
 

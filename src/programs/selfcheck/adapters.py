@@ -227,6 +227,8 @@ class ScriptsTrainer(Trainer):
         small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
+        penalties = ("missing_eos_penalty", "overlong_share")  # group_advantages knows the scores without them
+        small |= {name: 0.0 for name in penalties if hasattr(config, name)}
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
