@@ -112,6 +112,12 @@ def test_printed_numbers(code, expected, right):
     assert paid(f"```python\n{code}\n```", [{"input": "", "output": expected}]) == float(right)
 
 
+def test_long_integers_in_calls_and_in_tests_as_json_text():
+    call, program = '{{"function": "f", "args": [5000], "expected": {}}}', "```python\ndef f(n):\n    return 10**n\n```"
+    assert paid(program, f"[{call.format(LONG)}]") == 1.0
+    assert paid(program.replace("10**n", "str(10**n)"), [{"function": "f", "args": [5000], "expected": LONG}]) == 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "right"),
     [

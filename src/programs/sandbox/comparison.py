@@ -5,7 +5,7 @@ import math
 import re
 import reprlib
 
-from programs.sandbox.values import decode
+from programs.sandbox.values import VIEWS, decode
 
 
 class Brief(reprlib.Repr):
@@ -40,6 +40,8 @@ def same(expected, actual) -> bool:
         if all(isinstance(key, str) for key in expected) and not any(isinstance(key, str) for key in actual):
             actual = {str(key): item for key, item in actual.items()}
         return expected.keys() == actual.keys() and all(same(item, actual[key]) for key, item in expected.items())
+    if VIEWS.get(type(actual)) in ("keys", "items"):
+        return actual == expected  # as sets
     return type(expected) is type(actual) and expected == actual
 
 

@@ -28,9 +28,7 @@ def confine(server, message: dict, uid: int | None, scratch: str, files: int) ->
     memory = server.address_space() + int(message["memory_mb"] * 2**20)
     set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
     if server.on("landlock"):
-        rules = (
-            server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch, server.on("mount"))
-        )
+        rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
         kernel_call(446, rules, 0)
     os.closerange(files, 1 << 20)
     if server.on("seccomp"):
@@ -83,6 +81,8 @@ def try_out(channel: socket.socket) -> None:
     udp = (socket.AF_INET, socket.SOCK_DGRAM)
     if not can(lambda: importlib.import_module("colorsys")):  # not loaded before
         send_frame(channel, {"error": "Python's own files could not be read"})
+    elif not can(lambda: open("trial", "w").write("x")):
+        send_frame(channel, {"error": "the scratch folder could not be written to"})
     else:
         network = can(lambda: socket.socket(*udp).sendto(b"", ("127.0.0.1", 9)))
         files, processes = can(lambda: open("/etc/passwd")), can(start_process)

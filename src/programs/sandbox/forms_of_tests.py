@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import decimal
 import json
 import re
 import warnings
@@ -30,9 +31,11 @@ def parsed(source: str) -> ast.Module:
     return parse_python(source, "model_program.py")
 
 
-def as_text(value) -> str:
-    """The text of stdin or stdout: lines from a list."""
-    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+def long_text(value) -> str:
+    """The text of stdin or stdout: lines from a list; a number may have any length."""
+    if isinstance(value, list):
+        return "\n".join(map(long_text, value))
+    return str(decimal.Decimal(value) if isinstance(value, int) and value.bit_length() > 13_000 else value)
 
 
 def loaded_tests(tests):
@@ -40,9 +43,14 @@ def loaded_tests(tests):
     if not isinstance(tests, str) or tests.lstrip()[:1] not in ("[", "{"):
         return tests
     try:
-        return json.loads(tests)
+        return loaded(tests)
     except (ValueError, RecursionError):
         return tests
+
+
+def loaded(text: str):
+    """The data of JSON text; an integer of it may have any length, which int() reads up to 4,300 digits only."""
+    return json.loads(text, parse_int=lambda digits: int(decimal.Decimal(digits)))
 
 
 @dataclass
@@ -78,7 +86,7 @@ def sort_tests(tests, entry_point: str | None, code: str) -> Plan:
         return read_source(list(tests), entry_point)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
         if not any(is_call(test, entry_point) for test in tests):
-            return Plan("stdin", [(as_text(test["input"]), as_text(test["output"])) for test in tests], len(tests))
+            return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
         tests = [call_of_input(test) for test in tests]
     pairs = [test for test in tests if isinstance(test, list | tuple) and len(test) == 2]
     if not entry_point and len(pairs) == len(tests):
@@ -117,7 +125,7 @@ def call_of_input(test: dict) -> dict:
     """A test of {"input", "output"} as one of a call."""
     given, output = test["input"], test["output"]
     if isinstance(given, str):  # a line of JSON for each argument
-        return {"args": [*map(json.loads, given.split("\n"))], "expected": json.loads(output)}
+        return {"args": [*map(loaded, given.split("\n"))], "expected": loaded(output)}
     called = {"args": [], "kwargs": given} if isinstance(given, dict) else {"args": given}
     return {"args": [given], **(called if isinstance(given, list | dict) else {}), "expected": output}
 

@@ -25,6 +25,7 @@ from programs.sandbox.tests_in_python import (
     calls_in,
     caught_names,
     judging_names,
+    used_as_classes,
 )
 from programs.sandbox.values import SharedObjects, classes_in, decode, encode
 
@@ -72,7 +73,9 @@ class Judge:
 
     Attributes:
         unfit: how often the tests did what only the program could judge: compared two objects of it, say.
+        classes: names whose results the tests use as objects.
         errors: the exceptions of the program that the tests expect, as classes of this process.
+        sorting: whether `sorted` or the like is running.
         reading: whether an answer is being read.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
@@ -82,7 +85,7 @@ class Judge:
         self.program, self.job = program, job
         self.passed = self.total = 0
         self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
-        self.errors, self.reading = {}, False
+        self.classes, self.errors, self.sorting, self.reading = set(), {}, False, False
         self.shared, self.shareable = SharedObjects(0, self.reference, self.resolve), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
@@ -174,6 +177,14 @@ class Judge:
         """`type(x)` and `x.__class__` in the tests; the program answers for its own objects."""
         return self.ask("type", value._target) if isinstance(value, RemoteObject) else type(value)
 
+    def sort(self, function, *args, **kwargs):
+        """`sorted(x)` and the like in the tests; meanwhile the program may order its own objects."""
+        before, self.sorting = self.sorting, isinstance(function, types.BuiltinFunctionType)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.sorting = before
+
     def resolve(self, tag: str, number):
         """What stands here for an object that stays in the program: a proxy, or a coroutine to await."""
         return self.result_of(number) if tag == "coroutine" else RemoteObject(self, int(number), tag == "own_hash")
@@ -236,13 +247,14 @@ class Judge:
         entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception, "issubclass": self.is_subclass}
         namespace |= {"__check__": self.check, "__require__": self.require, "__fail__": self.fail}
-        namespace |= {"__is__": self.is_same, "__type__": self.type_of}
+        namespace |= {"__is__": self.is_same, "__type__": self.type_of, "__sort__": self.sort}
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
         names = loaded["names"] if isinstance(loaded.get("names"), dict) else {}
         every, known = ast.Module([*setup.body, *whole.body], []), bound_names(setup) | namespace.keys()
         self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - known)
+        self.classes = used_as_classes(every)
         self.offer({name: kind for name, kind in names.items() if name not in known}, namespace, every)
         theirs = loaded.get("classes") or ()
         self.shareable = lambda: {n: kind for n, kind in classes_in(namespace, "tests").items() if n in theirs}

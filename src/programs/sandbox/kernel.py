@@ -135,18 +135,17 @@ def landlock_abi() -> int:
         return 0
 
 
-def landlock_rules(abi: int, readable: list[int], scratch: str, writable: bool) -> int:
-    """Make a ruleset: read beneath the folders open as `readable`, and beneath scratch, no TCP, no signals to others.
+def landlock_rules(abi: int, readable: list[int], scratch: str) -> int:
+    """Make a ruleset: read beneath the folders open as `readable`, write beneath scratch, no TCP, no signals to others.
 
-    Where scratch is `writable`, write beneath it, too. Several processes may use it: their folders beneath scratch are
-    each for one user only.
+    Several processes may use it: their folders beneath scratch are each for one user only.
     """
     handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
     rules = struct.pack("QQQ", handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
     rules = rules[: 8 if abi < 4 else 16 if abi < 6 else 24]
     ruleset = kernel_call(444, ctypes.create_string_buffer(rules, len(rules)), len(rules), 0)
     places = [(fd, LANDLOCK_READ) for fd in readable]
-    for fd, rights in [*places, (os.open(scratch, os.O_PATH), LANDLOCK_SCRATCH if writable else LANDLOCK_READ)]:
+    for fd, rights in [*places, (os.open(scratch, os.O_PATH), LANDLOCK_SCRATCH)]:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights = (rights | 1 << 1) & LANDLOCK_FILE  # /dev/null is also written to
         rule = struct.pack("=Qi", rights & handled, fd)

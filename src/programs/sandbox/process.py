@@ -22,7 +22,7 @@ class Process:
         self.sandbox, self.job, self.channel, self.status, self.report = sandbox, job, channel, status, None
 
     def wait(self, deadline: float) -> dict | None:
-        """Wait until it has ended and return {"status"}, or {"error"}; None at the deadline."""
+        """Wait until it has ended and return {"status", "problem"}; None at the deadline."""
         if self.report:
             return self.report
         poll = select.poll()

@@ -33,31 +33,45 @@ def converted(kind: type):
     return convert
 
 
-def as_instance(value, is_instance: bool):
-    """An object of the program, known as an instance or not; plain data as it is."""
+def as_instance(value):
+    """An object of the program as an instance, on which operators work; plain data as it is."""
     if isinstance(value, RemoteObject):
-        object.__setattr__(value, "_is_instance", is_instance)
+        object.__setattr__(value, "_is_instance", True)
     return value
 
 
 def forwarded(name: str):
-    """A method for an operator between objects of the program: plain data could tell it what a test expects."""
+    """A method for an operator between instances only: plain data could tell the program what a test expects."""
 
     def operate(self, *others):
-        if not all(isinstance(item, RemoteObject) for item in others):
+        if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
             self._judge.unfit += self._is_instance
             raise TypeError(f"{name} of an object of the program works only with another one; try comparing plain data")
-        self._judge.trusted &= not others
-        return as_instance(self._judge.ask(name, self._target, others), self._is_instance)
+        return as_instance(self._judge.ask(name, self._target, others))
 
     return operate
+
+
+def ordered(name: str):
+    """A method for `<` and the like; the program answers only within `sorted`, `min` and other built-in sorters."""
+
+    def compare(self, other):
+        if not isinstance(other, RemoteObject):
+            return NotImplemented
+        if self._judge.sorting:
+            self._judge.trusted = False
+            return bool(self._judge.ask(name, self._target, (other,)))
+        self._judge.unfit += self._is_instance or other._is_instance
+        raise Unsafe(f"orders objects of the program, {DECIDES}")
+
+    return compare
 
 
 class RemoteObject:
     """The judge's proxy of a function, class or object of the program; results that are plain data arrive as such.
 
     `==` never asks the program. Method calls, `in`, `+` and the like do: there the tests trust the program's answer.
-    An instance is what the tests get from a function with a capital letter: a class.
+    Operators work only on instances, the objects that the tests make from a class.
     """
 
     __slots__ = ("_has_own_hash", "_is_instance", "_judge", "_target")  # any other attribute is the program's
@@ -68,7 +82,7 @@ class RemoteObject:
 
     def __call__(self, *args, **kwargs):
         value = self._judge.ask("call", self._target, args, kwargs)
-        return as_instance(value, isinstance(self._target, str) and self._target[:1].isupper())
+        return as_instance(value) if self._target in self._judge.classes else value
 
     def __getattr__(self, name):
         if name.startswith("__") and name not in DESCRIPTIONS:
@@ -97,7 +111,7 @@ class RemoteObject:
             raise Unsafe(f"hashes an object of the program, {DECIDES}")
         return hash(("program", self._target))
 
-    __lt__, __gt__, __le__, __ge__ = map(forwarded, ("__lt__", "__gt__", "__le__", "__ge__"))
+    __lt__, __gt__, __le__, __ge__ = map(ordered, ("__lt__", "__gt__", "__le__", "__ge__"))
     __doc__, __dict__ = map(described, ("__doc__", "__dict__"))
 
     def __contains__(self, item):

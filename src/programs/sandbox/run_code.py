@@ -36,8 +36,8 @@ class Verdict:
             no_tests: the tests assert nothing; invalid_tests: they share surroundings with the program (see
             `unjudged`), or fail only where they need a fixture or a missing module, compare objects of the program,
             combine one with plain data, or pass it functions that read other names.
-        trusted: False where the tests judged results by the program's constants, functions or operators: it could then
-            forge the verdict.
+        trusted: False where the tests used the program's constants or functions to judge results: it could then forge
+            the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
         detail: the first thing that went wrong.
         wall_s: seconds it took.
@@ -105,7 +105,7 @@ def run_code(
             each, but at least for four and at most for ten).
         memory_mb: MiB of address space the program may add to those its process begins with (RLIMIT_AS, on Linux): the
             heap, imported modules, mapped files, 8 MiB for the stack of each thread. Not counted: up to 64 MiB of files
-            in its folder, where there is a mount namespace (else it can write none), and what it prints.
+            in its folder, and what it prints.
         output_mb: MiB that one result may have as JSON, that one run may print, and that one file may have. More is an
             `output_limit`.
         strict: raise SandboxError unless programs are kept from network and files.
@@ -253,6 +253,8 @@ def script_output(sandbox: Sandbox, limits: dict, code: str, given: str) -> tupl
         return printed, timeout_text(limits)
     if report.get("error"):
         raise SandboxError(f"no process could be started: {report['error']}")
+    if report.get("problem"):
+        return printed, report["problem"]
     if size >= limits["result_bytes"]:
         return printed, f"output limit: more than {limits['result_bytes'] >> 20} MiB printed"
     if report["status"]:
@@ -323,7 +325,7 @@ def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
     results, total, end = answer["results"], answer["total"], answer["ended"]
     if end:
         words = {"timeout": timeout_text(limits), "the process ended": end_of(report)}
-        end = words.get(end, end)
+        end = report.get("problem") or words.get(end, end)
         results.append({"test": len(results), "passed": False, "detail": end})
         total = max(total + 1, plan.least)
     elif limits["stops"]:

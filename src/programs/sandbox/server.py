@@ -10,7 +10,6 @@ import json
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -34,7 +33,8 @@ from programs.sandbox.kernel import (
 )
 from programs.sandbox.messages import LINUX, NAMESPACES, SCRATCH, Died, receive_exactly, receive_frame, send_frame
 
-SCRATCH_LIMITS = b"size=64m,nr_inodes=4096,mode=700"  # of a scratch folder: bytes, files and folders, rights
+ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it
+SCRATCH_BYTES = 64 << 20
 FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
 PRELOAD = (
     "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math "
@@ -44,12 +44,13 @@ PRELOAD = (
 
 @dataclass
 class Job:
-    """A running process: its number, where its end is reported, its folder, its user."""
+    """A running process: its number, where its end is reported, its folder, its user, why the server ended it."""
 
     number: int
     status: int
     scratch: str
     uid: int | None
+    problem: str = ""
 
 
 class Server:
@@ -57,7 +58,7 @@ class Server:
 
     def __init__(self, control: socket.socket, config: dict, roles: dict):
         self.control, self.config, self.roles, self.jobs, self.free, self.count = control, config, roles, {}, [], 0
-        self.folder, self.statm = None, -1
+        self.folder, self.statm, self.removers = None, -1, set()
         self.layers = dict.fromkeys(config["disable"], "off: disabled by the caller")
         self.readable = readable_paths(config["packages"])
 
@@ -89,7 +90,7 @@ class Server:
         self.layers.setdefault("user", "on" if os.getuid() == 0 else "off: only root can change its user")
         paths = [path for path in self.readable if LINUX and os.path.exists(path)]
         self.places = [fcntl.fcntl(os.open(path, os.O_PATH), fcntl.F_DUPFD, 200) for path in paths]  # out of dup2's way
-        self.rules = landlock_rules(self.abi, self.places, self.base, self.on("mount")) if self.on("landlock") else -1
+        self.rules = landlock_rules(self.abi, self.places, self.base) if self.on("landlock") else -1
         self.filter = seccomp_program(SOME_ID)
         for layer in ("user", "landlock", "seccomp"):  # a layer that does not hold on a trial is left out
             if self.on(layer) and "error" in (trial := self.trial()):
@@ -155,8 +156,9 @@ class Server:
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        pause = None
         while True:
-            ready, _, _ = select.select([self.control, woken], [], [])
+            ready, _, _ = select.select([self.control, woken], [], [], pause)
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(woken, 4096)
@@ -171,14 +173,19 @@ class Server:
                     self.kill(message["id"])
                 elif message["op"] == "exit":
                     return
+            pause = self.weigh_folders()
 
     def end(self) -> None:
         """Kill what still runs and leave no folder behind."""
         for job in list(self.jobs.values()):
             self.kill(job.number)
         self.reap(block=True)
+        for pid in self.removers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
         if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_tree(self.folder)
 
     def receive(self):
         """One request and the open files that came with it; (None, []) when the caller is gone."""
@@ -211,17 +218,15 @@ class Server:
                 os.close(fd)
 
     def make_scratch(self, uid: int | None) -> str:
-        """Give out a private folder: a small file system of its own where mounting is possible, used again if empty.
-
-        Without one it has no limit in total, so Landlock lets nobody write to it.
-        """
+        """Give out a private folder: a small file system of its own where mounting is possible, used again if empty."""
         if self.free:
             path = self.free.pop()
         else:
             path = f"{self.base}/{self.count}"
             os.mkdir(path, 0o700)
             if self.on("mount"):
-                libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, SCRATCH_LIMITS)
+                options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_BYTES // ENTRY_BYTES},mode=700"
+                libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, options.encode())
         if os.getuid() == 0:
             os.chown(path, uid or 0, uid or 0)
         return path
@@ -230,11 +235,41 @@ class Server:
         """Take a folder back; one that was written to is thrown away."""
         if not os.listdir(path):
             self.free.append(path)
-        elif self.on("mount"):
+            return
+        if self.on("mount"):
             libc_call("umount2", path.encode(), 2)
             os.rmdir(path)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
+            return
+        try:  # by a process of its own: what was left may take seconds, and programs wait for this one
+            remover = os.fork()
+        except OSError:
+            remove_tree(path)
+            return
+        if remover:
+            self.removers.add(remover)
+            return
+        try:
+            signal.set_wakeup_fd(-1)
+            os.closerange(0, 1 << 20)  # with the pipes on which others' ends are awaited
+            os.nice(10)
+            remove_tree(path)
+        finally:
+            os._exit(0)
+
+    def weigh_folders(self) -> float | None:
+        """End jobs whose folder holds too much; return the seconds to the next look, None where there is no need.
+
+        A file system of its own has its size; without one the files that have a name are counted.
+        """
+        if self.on("mount") or not self.jobs:
+            return None
+        started = time.monotonic()
+        for job in list(self.jobs.values()):
+            if not job.problem and weight(job.scratch) > SCRATCH_BYTES:
+                most = f"{SCRATCH_BYTES >> 20} MiB, or {SCRATCH_BYTES // ENTRY_BYTES} files and folders,"
+                job.problem = f"output limit: more than {most} in its folder"
+                self.kill(job.number)
+        return max(0.03, 10 * (time.monotonic() - started))
 
     def kill(self, number: int) -> None:
         """Kill a job's process and its group."""
@@ -252,6 +287,7 @@ class Server:
                 return
             if pid == 0:
                 return
+            self.removers.discard(pid)
             if pid not in self.jobs:
                 continue
             job = self.jobs.pop(pid)
@@ -259,8 +295,9 @@ class Server:
                 self.sweep(pid, job)
             with contextlib.suppress(OSError):
                 self.free_scratch(job.scratch)
+            report = {"status": os.waitstatus_to_exitcode(status), "problem": job.problem}
             with contextlib.suppress(OSError):  # the caller may be gone
-                os.write(job.status, json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
+                os.write(job.status, json.dumps(report).encode())
             os.close(job.status)
 
     def sweep(self, pid: int, job: Job) -> None:
@@ -276,13 +313,60 @@ class Server:
                 os._exit(0)
             os.waitpid(killer, 0)
         for _ in range(100):
-            strangers = {*children_of(os.getpid())} - {*self.jobs}
+            strangers = {*children_of(os.getpid())} - {*self.jobs} - self.removers
             if not strangers:
                 return
             for child in strangers:
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
+
+
+def weight(folder: str) -> int:
+    """Bytes on disk beneath a folder, ENTRY_BYTES for each entry at least; stops above SCRATCH_BYTES."""
+    total, folders = 0, [folder]
+    while folders and total <= SCRATCH_BYTES:
+        try:
+            total += weight_of_entries(folders.pop(), folders, SCRATCH_BYTES - total)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # gone since
+        except OSError:  # too deep for a path, or closed to this user: nothing that may stay out of sight
+            return SCRATCH_BYTES + 1
+    return total
+
+
+def weight_of_entries(folder: str, folders: list[str], room: int) -> int:
+    """Bytes of a folder's own entries, up to the first above `room`; folders among them are added to the list."""
+    total = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            total += max(entry.stat(follow_symlinks=False).st_blocks * 512, ENTRY_BYTES)
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            if total > room:
+                break
+    return total
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder of any depth and permissions: what is two levels down is moved up first."""
+    moved = 0
+    os.chmod(path, 0o700)
+    while entries := list(os.scandir(path)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            for inner in list(os.scandir(entry.path)):
+                if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, 0o700)
+                    os.rename(inner.path, f"{path}/{moved}-moved")
+                    moved += 1
+                else:
+                    os.unlink(inner.path)
+            os.rmdir(entry.path)
+    os.rmdir(path)
 
 
 def children_of(pid: int) -> list[int]:

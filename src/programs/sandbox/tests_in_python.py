@@ -11,8 +11,9 @@ RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit"
 # full names of what acts on a process or folder; the program's are not those of the tests
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
-    r"|remove|unlink|path\.(?:exists|is|getsize))|contextlib\.redirect_std|inspect\.|open$"
+    r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.|open$"
 )
+SORTERS = {"sorted", "sort", "min", "max", "nlargest", "nsmallest", "insort", "heapify", "heappush", "heappop"}
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
@@ -30,6 +31,12 @@ class FromProgram(ast.NodeTransformer):
             inside += top.body if is_guard else [top]
         node.body = [part for part in inside if ast.unparse(part).partition("(")[0] not in RUNNERS]
         return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        """@pytest.mark.skip def test(): …  ->  pass"""
+        self.generic_visit(node)
+        marks = {ast.unparse(mark).partition("(")[0].rpartition(".")[2] for mark in node.decorator_list}
+        return ast.copy_location(ast.Pass(), node) if marks & {"skip", "xfail"} else node
 
     def visit_ImportFrom(self, node):
         """from solution import f, g as h  ->  h = g"""
@@ -55,7 +62,7 @@ class FromProgram(ast.NodeTransformer):
 
 
 class ForJudge(ast.NodeTransformer):
-    """Make each assert a counted test that does not end the others, and have the judge tell identity and type.
+    """Make each assert a counted test that does not end the others, and have the judge tell identity, type and order.
 
     Inside `try` and `with` an assert keeps its meaning, since what is around it may expect an exception.
     """
@@ -69,9 +76,10 @@ class ForJudge(ast.NodeTransformer):
         return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(node.lineno), *args], []))
 
     @staticmethod
-    def asked(node, name: str, *args) -> ast.Call:
+    def asked(node, name: str, *args, keywords=()) -> ast.Call:
         """A call of one of the judge's functions, to replace an expression."""
-        return ast.fix_missing_locations(ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [*args], []), node))
+        new = ast.Call(ast.Name(name, ast.Load()), [*args], [*keywords])
+        return ast.fix_missing_locations(ast.copy_location(new, node))
 
     def counted(self, node, statements: list) -> ast.AST:
         """Statements that count as a test when they end: try: ...  except Exception as e: __fail__(line, e)"""
@@ -137,10 +145,12 @@ class ForJudge(ast.NodeTransformer):
         return new if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), new), node)
 
     def visit_Call(self, node):
-        """type(a)  ->  __type__(a)"""
+        """type(a)  ->  __type__(a);  sorted(a)  ->  __sort__(sorted, a)"""
         self.generic_visit(node)
-        is_type = getattr(node.func, "id", "") == "type" and len(node.args) == 1
-        return self.asked(node, "__type__", *node.args) if is_type else node
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if getattr(node.func, "id", "") == "type" and len(node.args) == 1:
+            return self.asked(node, "__type__", *node.args)
+        return self.asked(node, "__sort__", node.func, *node.args, keywords=node.keywords) if name in SORTERS else node
 
     def visit_Attribute(self, node):
         """a.__class__  ->  __type__(a)"""
@@ -189,7 +199,9 @@ def unjudged(tests: ast.AST) -> str:
     parts = (text.partition(".") for text in {*map(ast.unparse, names)})
     used = {full[head] + dot + rest for head, dot, rest in parts if head in full}  # os.path.exists of `path.exists(x)`
     stored = {ast.unparse(name) for name in names if isinstance(name.ctx, ast.Store)}
-    outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin", "sys.stdout", "sys.stderr"}
+    outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
+    if any(getattr(name, "attr", "") == "getvalue" for name in names):
+        outside |= (used | stored) & {"contextlib.redirect_stdout", "contextlib.redirect_stderr", "sys.stdout"}
     draws = {name for name in used if re.match(r"(?:numpy\.)?random\.", name)} - {"numpy.random"}
     if all(name.endswith("seed") for name in draws):  # a seed that is not for the tests' own draws
         outside |= draws
@@ -206,12 +218,30 @@ def caught_names(tests: ast.AST) -> set:
     return read_names(*kinds)
 
 
+def used_as_classes(tests: ast.AST) -> set:
+    """The capitalized names whose results tests use as objects: `V(1).x`, `V(1) < V(2)`, `v = V(1)` and `v[0] = 1`."""
+    makers, parts = {}, list(ast.walk(tests))
+
+    def maker(node: ast.AST) -> str:
+        node = node.left if isinstance(node, ast.BinOp) else node
+        name = getattr(getattr(node, "func", None), "id", "")
+        return name if name[:1].isupper() else makers.get(ast.unparse(node), "")
+
+    for part in (part for part in parts if isinstance(part, ast.Assign)):
+        for target in part.targets:
+            pairs = zip(getattr(target, "elts", [target]), getattr(part.value, "elts", [part.value]), strict=False)
+            makers.update({ast.unparse(name): maker(value) for name, value in pairs})
+    compared = [part for part in parts if isinstance(part, ast.Compare)]
+    names = {maker(part.left) for part in compared if maker(part.left) == maker(part.comparators[0])}
+    changed = [p for p in parts if isinstance(p, ast.Subscript) and not isinstance(p.ctx, ast.Load)]
+    changed += [part for part in parts if isinstance(part, ast.Attribute)]
+    return (names | {maker(part.value) for part in changed}) - {""}
+
+
 def argument_sets(test) -> list[dict]:
-    """The arguments of each run of a test, by its marks `pytest.mark.parametrize`; none where it is to be skipped."""
-    marks, sets = getattr(test, "pytestmark", []), [{}]
-    if {mark.name for mark in marks} & {"skip", "xfail"}:
-        return []
-    for mark in (mark for mark in marks if mark.name == "parametrize"):
+    """The arguments of each run of a test, by its marks `pytest.mark.parametrize`."""
+    sets = [{}]
+    for mark in (mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"):
         given = dict(zip(("argnames", "argvalues"), mark.args, strict=False)) | mark.kwargs
         names, rows = given["argnames"], []
         alone = isinstance(names, str) and "," not in names  # then a row is the value itself

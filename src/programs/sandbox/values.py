@@ -1,6 +1,6 @@
 """Values sent between the processes: plain data as JSON with tags, and objects that tests and program share."""
 
-import collections.abc
+import collections
 import datetime
 import decimal
 import enum
@@ -9,6 +9,7 @@ import importlib
 import inspect
 import operator
 import re
+import types
 
 from programs.sandbox.messages import INVALID, Died
 
@@ -31,12 +32,21 @@ PLAIN_TYPES = {  # further types that travel, each with what gives the arguments
     datetime.timedelta: lambda x: (x.days, x.seconds, x.microseconds),
     range: lambda x: (x.start, x.stop, x.step),
 }
+# views of a dict keep their order and equal sets
+VIEWS = {type({}.keys()): "keys", type({}.items()): "items", type({}.values()): "values"}
+ALIKE = {  # types that equal another one in Python, and travel as that
+    **dict.fromkeys((collections.UserDict, collections.ChainMap, types.MappingProxyType), dict),
+    **{collections.UserList: list, collections.UserString: str, memoryview: bytes, bytearray: bytes},
+}
 MUTABLE = (list, dict, set, collections.deque)
 CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 MAKERS = {
     **{kind.__name__: lambda items, kind=kind: kind(*items) for kind in PLAIN_TYPES},
     "Fraction": lambda items: fractions.Fraction(*map(operator.index, items)),  # of "1e999999999" it would never end
     **{kind.__name__: kind for kind in (*CONTAINERS, dict)},
+    "keys": lambda items: dict.fromkeys(items).keys(),
+    "items": lambda items: dict(items).items(),
+    "values": lambda items: dict(enumerate(items)).values(),
     **{"Counter": lambda items: collections.Counter(dict(items)), "OrderedDict": collections.OrderedDict},
     "bytes": bytes.fromhex,
     "int": lambda digits: int(digits, 16),
@@ -57,13 +67,15 @@ def encode_content(value, shared, depth: int = 0):
     """Encode a value by its content; values in it may be shared."""
     if value is None or isinstance(value, bool):
         return value
+    if type(value) in ALIKE:
+        value = ALIKE[type(value)](value)
     if isinstance(value, int):
         return int(value) if value.bit_length() <= 64 else {"t": "int", "v": format(int(value), "x")}
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, bytes):
         return {"t": "bytes", "v": bytes(value).hex()}
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         if not shared or value.dtype.kind not in "biufc":
@@ -77,8 +89,9 @@ def encode_content(value, shared, depth: int = 0):
     if isinstance(value, dict):
         kept = shared and type(value) in (collections.Counter, collections.OrderedDict)
         return {"t": type(value).__name__ if kept else "dict", "v": [each(pair) for pair in value.items()]}
-    if isinstance(value, collections.abc.MappingView):
-        return each(value)
+    if type(value) in VIEWS:
+        kind = VIEWS[type(value)]
+        return {"t": kind, "v": [each(pair) for pair in value] if kind == "items" else each(value)}
     if shared and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
         return {"t": "namedtuple", "v": each((value._fields, *value))}
     if type(value) in PLAIN_TYPES:
