@@ -9,7 +9,6 @@ Each run is a process of its own, the contenders take turns, and medians are pri
 
     command     data_loader.py FILE --out OUT: every row checked, normalised and written
     load_rows   the same rows as a list in memory
-    stream      the rows one by one, as streaming does
     datasets    load_dataset("json") into an empty cache, then map(lambda row: row)
 
 Deliberately left out: reading from a network, and packed files.
@@ -33,7 +32,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "scripts" / "data_loader.py"
-CONTENDERS = ("command", "load_rows", "stream", "datasets")
+CONTENDERS = ("command", "load_rows", "datasets")
 
 
 def make_file(path: Path, megabytes: int, form: str) -> int:
@@ -69,9 +68,7 @@ def work(contender: str, file: str, folder: str) -> int:
             raise SystemExit("the command failed")
         with open(out, "rb") as f:
             return sum(1 for _ in f)
-    if contender == "load_rows":
-        return len(data_loader.load_rows(file).rows)
-    return sum(1 for _ in data_loader.stream_dataset("auto", [file]))
+    return len(data_loader.load_rows(file).rows)
 
 
 def measure(contender: str, file: Path, rows: int) -> dict:

@@ -127,13 +127,29 @@ def test_a_control_token_inside_of_a_text_is_counted_and_no_sign_of_the_template
 
 SYSTEM = {"role": "system", "content": "Be brief. "}
 TURN = "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+DATED = "{{ date_string or strftime_now('%Y') }}" + TURN
 
 
-def test_what_a_template_leaves_out_is_said(capsys):
+@pytest.mark.parametrize(
+    ("template", "settings", "says"),
+    [
+        (TURN, "", "of m leaves out system messages; try --chat_template FILE"),
+        (DATED, "", "may write today's date, so another day gives other prompts"),
+        (DATED, '{"date_string": "1 May"}', ""),
+    ],
+)
+def test_what_a_template_leaves_out_or_takes_from_the_clock_is_said(capsys, template, settings, says):
     tokenizer = chat_tokenizer("tiny", "<|end|>")
-    tokenizer.chat_template = TURN
-    check(tokenizer, [[QUESTION], [SYSTEM, QUESTION], [{"role": "assistant", "content": "So"}]])
-    assert "of m leaves out system messages; try --chat_template FILE" in capsys.readouterr().err
+    tokenizer.chat_template = template
+    check(tokenizer, [[QUESTION], [SYSTEM, QUESTION], [{"role": "assistant", "content": "So"}]], settings=settings)
+    told = capsys.readouterr().err
+    assert says in told and ("today's date" in told) == ("today's date" in says)
+
+
+@pytest.mark.parametrize("name", ["llama3_1", "qwen3", "tiny"])
+def test_templates_that_write_all_are_not_warned_of(capsys, name):
+    check(chat_tokenizer(name, "<|end|>"), [[SYSTEM, QUESTION]])
+    assert "leaves out" not in capsys.readouterr().err
 
 
 ENDS = {"llama3_1": "<|eot_id|>", "gemma": "<end_of_turn>", "mistral": "</s>", "tiny": "<|end|>"}

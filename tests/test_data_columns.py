@@ -1,6 +1,7 @@
 """Columns of public data sets: prompts, tests, answers and media, in rows of each schema written by hand."""
 
 import json
+import re
 
 import pytest
 from conftest import load_script, read_lines, write_lines
@@ -28,12 +29,44 @@ def in_verl(truth, **more) -> dict:
     return {**dict(zip(VERL_COLUMNS, ("x", QUESTION, "any", model, extra), strict=True)), **more}
 
 
-@pytest.mark.parametrize("names", [("train", "test"), ("ice", "water")])
-def test_files_of_several_splits_in_one_output_are_said(names, command, tmp_path):
-    for name in names:
-        write_lines(tmp_path / "in" / f"{name}.jsonl", [{"question": f"{name}?", "answer": "2"}])
+def test_few_prompts_beside_many_unused_texts_fail_validation(command, tmp_path):
+    rows = [{"prompt": "Solve the problem.", "problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(12)]
+    code, _, said = command(write_lines(tmp_path / "same.jsonl", rows), "--validate")
+    assert code == 1 and "1 distinct prompts in 12 rows, and 12 distinct problem" in said
+    advised = command(tmp_path / "same.jsonl", "--validate", "--drop", "prompt", "--map", "prompt=problem")
+    assert advised[0] == 0, advised  # the advice works
+
+
+SPLIT = {  # where the split stands: rows of files
+    "set": {"all.jsonl": [{"question": "1+1?", "answer": "2", "set": name} for name in ("train", "Test")]},
+    "split": {"all.jsonl": [in_verl("3"), in_verl("4", extra_info={"index": 8, "split": "train"})]},
+    "words of other columns": {
+        "all.jsonl": [{"question": f"{name}?", "topic": name, "answer": "2", "2019": 3} for name in ("train", "test")]
+    },
+    "file name": {f"{name}.jsonl": [{"question": f"{name}?", "answer": "2"}] for name in ("train", "test")},
+}
+
+
+@pytest.mark.parametrize("column", SPLIT)
+def test_rows_of_several_splits_in_one_output_are_said(column, command, tmp_path):
+    for name, rows in SPLIT[column].items():
+        write_lines(tmp_path / "in" / name, rows)
     _, _, said = command(tmp_path / "in", "--out", tmp_path / "out.jsonl")
-    assert ("several splits go into one output, by file name: 1 test, 1 train" in said) == ("train" in names)
+    found = re.findall("rows of several splits go into one output, by (.*): 1 .*, 1 ", said)
+    assert found == ([] if column == "words of other columns" else [column])
+
+
+def test_a_prompt_with_other_answers_in_other_rows_is_said(command, tmp_path):
+    rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "3"}, {"question": "2?", "answer": "2"}]
+    _, _, said = command(write_lines(tmp_path / "rows.jsonl", rows), "--validate")
+    assert "warning: 1 prompts have another answer in another row" in said
+
+
+@pytest.mark.parametrize(("name", "other"), [("reward_model", "extra_info"), ("extra_info", "reward_model")])
+def test_a_text_under_a_name_of_verls_is_refused(name, other, tmp_path):
+    row = loader.normalise({"prompt": "Q?", "answer": "1", name: "text", other: {"index": 1}})
+    with pytest.raises(loader.UserError, match=rf"got the column {name} 'text'.*try --map old_{name}={name}"):
+        loader.write_rows([row], tmp_path / "v.jsonl", "verl")
 
 
 def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(command, tmp_path):

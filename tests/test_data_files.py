@@ -152,6 +152,7 @@ NO_DATA = {
     "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a binary file"),
     "utf-16": (json.dumps(ROWS[0]).encode("utf-16-le"), "--encoding utf-16-le"),
     "workbook": (WORKBOOK.getvalue(), "a workbook.*CSV UTF-8"),
+    "text error": ("Entry not found", "error message"),
 }
 
 
@@ -273,6 +274,12 @@ def test_what_is_part_of_a_cell_is_read(pairs_of, tmp_path, text):
     assert pairs_of(tmp_path / "table.csv") == PARTS_OF_CELLS[text]
 
 
+def test_a_first_row_that_may_be_data_is_named_even_if_flags_take_it_for_names(loader, tmp_path, capsys):
+    (tmp_path / "set.csv").write_text("What is 2+2?,4\nWhat is 3+3?,6\n")
+    loader.load_rows(tmp_path / "set.csv", mapping={"prompt": "What is 2+2?", "answer": "4"})
+    assert "set.csv:1: got the column name 'What is 2+2?'; if it is data, put a line of" in capsys.readouterr().err
+
+
 def test_a_folder_loses_no_data_and_reads_no_card(loader, tmp_path, capsys):
     files = {name: tmp_path / name for name in ("rows-0.jsonl", "rows-0.zip", "notes.pkl", "rows-1.arrow")}
     files["rows-0.jsonl"].write_text("\n".join(map(json.dumps, ROWS)))
@@ -283,6 +290,8 @@ def test_a_folder_loses_no_data_and_reads_no_card(loader, tmp_path, capsys):
         assert len(loader.load_rows(source).rows) == 2
         assert f"warning: {source}: left out notes.pkl, rows-0.zip; if they hold rows" in capsys.readouterr().err
     files["rows-1.arrow"].touch()
+    with pytest.raises(loader.UserError, match=r"rows-1\.arrow.* beside .*rows-0\.jsonl"):
+        loader.load_rows(tmp_path)
     files["rows-0.jsonl"].unlink()
     with pytest.raises(loader.UserError, match=r"without a data file.*rows-1\.arrow.*load_from_disk"):
         loader.load_rows(tmp_path)
@@ -321,9 +330,10 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
     path.write_text("question,answer\n2+2?,4\n")
     with pytest.raises(loader.UserError, match=r"renaming it to end in \.csv"):
         loader.load_rows(path)
-    path.write_text("Q: 2+2?\nA: 4\n\nQ: 3+3?\nA: 6\n")
-    with pytest.raises(loader.UserError, match=r"one prompt per line.*`question`"):
-        loader.load_rows(path)
+    for text, words in {"2+2?\t4\n3+3?\t6\n": r"to \.tsv", "Q: 2+2?\nA: 4\n\nQ: 3+3?\nA: 6\n": "`question`"}.items():
+        path.write_text(f"#separator:tab\n{text}" if "\t" in text else text)
+        with pytest.raises(loader.UserError, match=f"one prompt per line.*{words}"):
+            loader.load_rows(path)
     for text in ("1.\tName a prime\n2.\tName a city", "Q: 2+2?\nQ: What is A: 4?", "Name a prime, please\nquestion"):
         path.write_text(text)
         assert len(loader.load_rows(path).rows) == 2

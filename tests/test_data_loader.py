@@ -47,6 +47,8 @@ def test_wrong_use_exits_2(tmp_path, monkeypatch, capsys):
         ([str(FILES / "bad_suffix.xyz"), "--validate"], "try unpacking or renaming it"),
         ([data, "--kind", "maths", "--validate"], "math"),
         ([data, "--out", "x.docx"], "jsonl"),
+        ([data, *to_file, "--limit", "0"], "limit"),
+        ([data, *to_file, "--data_source", "a"], "expected --for verl"),
         ([data, *to_file, "--split", "1.0"], "try --split 0.1"),
         ([data, *to_file, "--seed", "1"], "got --seed without --split"),
         ([data, *to_file, "--system_prompt", "no_such.txt"], "no_such.txt"),
@@ -166,15 +168,19 @@ def test_broken_file_is_an_error_of_the_user(tmp_path, name):
 # file: good rows, then of each bad row (line, field or None where any will do, words of the report)
 BAD = {
     "bad_json.jsonl": (2, [(3, None, "(?i)json")]),
+    "bad_two_objects_on_a_line.jsonl": (1, [(2, None, "(?i)json|one object")]),
     "bad_not_objects.jsonl": (2, [(n, None, "object") for n in (2, 3, 4, 5)]),
     "bad_duplicate_key.jsonl": (1, [(2, "prompt", "(?i)twice|duplicate")]),
     "bad_nan.jsonl": (1, [(2, None, "nan"), (3, None, "inf")]),
+    "bad_huge_integer.jsonl": (1, [(2, None, "(?i)digits|integer")]),
     "bad_lone_surrogate.jsonl": (1, [(2, "prompt", "Unicode")]),
     "bad_prompt_missing.jsonl": (2, [(3, "prompt", "text_of_prompt")]),
     "bad_role_unknown.jsonl": (1, [(2, None, "(?s)robot.*user")]),
+    "bad_role_user_twice.jsonl": (1, [(2, None, "user")]),
     "bad_mixed_schemas.jsonl": (2, [(3, None, "(?s)prompt_response.*instruction.*math")]),
     "bad_gsm8k_no_marker.jsonl": (2, [(3, "answer", "####")]),
     "bad_apps_lengths.jsonl": (1, [(2, "input_output", "2.*1|1.*2")]),
+    "bad_preference_same.jsonl": (1, [(2, None, "same|equal|differ")]),
     "bad_choice.jsonl": (1, [(2, "answer", "4.*0 to 1.*A to B"), (3, "answer", "True")]),
     "bad_ragged.csv": (2, [(3, None, "3"), (4, None, "1")]),
 }

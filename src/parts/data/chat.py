@@ -203,6 +203,9 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say(f"warning: {template} does not read {', '.join(unread)}")
     for message in unread_messages(tokenizer, prompts, settings):
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:

@@ -28,7 +28,7 @@ READ_FIRST = (
 DOUBTFUL = (
     "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
     "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
-    "output_description search_results statement statements claim conclusion theory tools functions few_shot "
+    "output_description search_results statement statements claim conclusion theory tools functions "
     "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
     "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
 ).split()
@@ -75,6 +75,8 @@ MISSING = (
     r"|proof|not ?found|No answer provided)\s*"
 )
 MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
+TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -228,6 +230,18 @@ def is_json_schema(name: str, value) -> bool:
     return typed or str(value.get("type")) in JSON_TYPES or bool(SCHEMA_KEYS & value.keys())
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
 def whole_text(prompt) -> str:
     """The text of a prompt: itself, or the texts of its messages."""
     return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
@@ -236,7 +250,9 @@ def whole_text(prompt) -> str:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
+    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
@@ -300,8 +316,8 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     several, number = [], re.compile(rf"[-+]?\d[\d.,]*|{SINGLE}")
     for value in (value for value in values if isinstance(value, list)):
-        items = [str(item).replace(",", "") for item in accepted(value)]
-        if len({item.lower() for item in items}) > 1 and all(map(number.fullmatch, items)):
+        items = [item.replace(",", "") for item in map(str, accepted(value)) if number.fullmatch(item)]
+        if len({round(float(i), 2) if re.fullmatch(r"\D?\d+(\.\d*)?", i) else i.lower() for i in items}) > 1:
             several.append(items[:3])
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
     odd[line] = several
@@ -316,7 +332,10 @@ def odd_prompt(row: dict, prompt) -> list[str]:
     is_dialogue = DIALOGUE.match(last) and not last.rstrip().endswith("<think>")
     flaws = (
         (placeholder_in(last), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        (message["role"] and holds_answer(f"{last} …"), "open an assistant's turn themselves, as a chat template does"),
+        (
+            message["role"] and holds_answer(f"{last} …"),
+            "open an assistant's turn themselves, and a chat template writes another",
+        ),
         (message["role"] == "assistant", "end with an answer, which the model continues; try data_loader.py"),
         (holds_answer(last) or is_dialogue, "are dialogues with answers as one text; try a list `messages`"),
         (unnamed_function(row, whole_text(prompt)), UNNAMED),

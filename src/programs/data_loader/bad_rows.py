@@ -43,6 +43,11 @@ class Names:
     ).split()
     # columns of a row that is a single message, as in OpenAssistant
     MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
+    # one of several responses: \1 and the rest of the name are the same in each of them
+    COMPARED = re.compile(
+        r"(response|ref|reply|completion|output|summary|conversation)_?[a-z0-9]\Z"
+        r"|chosen|rejected|accepted|non_preferred|preferred|better|worse"
+    )
 
 
 class BadRow(RowFlaw):

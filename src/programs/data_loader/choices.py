@@ -139,12 +139,13 @@ def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[s
     agreed = [place for place in options if any(place in other for other in others)]
     if len(options) > 1 and not agreed and first is None and isinstance(value, str):
         raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
+    agreed = agreed if len(agreed) == 1 else []  # two ways to read both columns decide nothing
     place = (agreed or options)[0]
-    notes = [
-        f"rows name another choice in {other}; {name} is taken"
-        for other in cells
-        if place not in (places[other] or [place])
-    ]
+    notes = []
+    for other in cells:
+        unread = places[other] == [] and as_number(cells[other], choices) is not None  # a number past the last choice
+        if unread or place not in (places[other] or [place]):
+            notes.append(f"rows name another choice in {other}; {name} is taken")
     number = as_number(value, choices)
     is_open = number is not None and name not in named and first is None and 0 < number < len(choices.texts)
     if is_open and not agreed and len(choices.columns) == 1 and place == number - (start or 0):

@@ -12,16 +12,18 @@ from collections import Counter
 from pathlib import Path
 
 from parts.data.held_out import asked_words, drawn_tasks, of_swapped
-from parts.data.question_parts import odd_answers, warn_unread
+from parts.data.question_parts import head_of, odd_answers, warn_unread
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.tokenizers import read_tokenizer
-from programs.data_loader.bad_rows import KINDS, TARGETS, shown
+from programs.data_loader.bad_rows import KINDS, TARGETS, Names, shown
 from programs.data_loader.batches import prompt_ids
 from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, digest
 from programs.data_loader.writing import check_out, fill_file, new_file, split_size
 
 FOR_OTHER_SCRIPTS = (warn_unread,)  # trainers and evaluations call it, where this file is beside them
+FEW_PROMPTS = 20
+SPLIT_COLUMNS = {"split", "set", "subset", "partition", "fold"}
 SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
@@ -167,12 +169,29 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     }
 
 
-def of_splits(files: list[str]) -> list[str]:
-    """A warning if the names of files say that rows are of several splits, such as train and test."""
-    words = (next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "") for file in files)
-    counts = Counter(filter(None, words))
-    shares = ", ".join(f"{count} {split}" for split, count in counts.items())
-    return [f"rows of several splits go into one output, by file name: {shares}"] if len(counts) > 1 else []
+def collapsed(rows: list[dict]) -> str:
+    """A warning if prompts are only a few texts while an unused column has many; else ""."""
+    prompts = len({digest(row["prompt"]) for row in rows})
+    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in Names.PROMPT}
+    name = max(counts, key=counts.get)
+    if prompts > FEW_PROMPTS or counts[name] < max(5, 3 * prompts):
+        return ""
+    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {counts[name]} distinct {name}"
+    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
+
+
+def of_splits(rows: list[dict], files: list[str]) -> list[str]:
+    """Warnings: columns, or the names of files, say that rows are of several splits, such as train and test."""
+    counts: dict[str, Counter] = {}
+    for row, file in zip(rows, files, strict=True):
+        extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
+        named = {name: value for name, value in {**row, **extra}.items() if head_of(name) in SPLIT_COLUMNS}
+        named["file name"] = next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "")
+        for name, value in named.items():
+            if str(value).lower() in SPLITS:
+                counts.setdefault(name, Counter())[value] += 1
+    mixed = {name: ", ".join(f"{n} {split}" for split, n in of.items()) for name, of in counts.items() if len(of) > 1}
+    return [f"rows of several splits go into one output, by {name}: {shares}" for name, shares in mixed.items()]
 
 
 def run_command(args) -> int:
@@ -194,7 +213,9 @@ def run_command(args) -> int:
     pairs = {(digest(row["prompt"]), digest(row.get("answer"))) for row in rows}
     if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
         lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
-    for line in [*lines, *(of_splits(files) if args.out else [])]:
+    collapse = collapsed(rows)
+    lines += [collapse] if collapse else []
+    for line in [*lines, *(of_splits(rows, files) if args.out else [])]:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
@@ -218,7 +239,7 @@ def run_command(args) -> int:
         say(f"error: {error}")
     if rejected and not args.out:
         return 1
-    return error.code if error else int(bool(args.validate and reader.unread))
+    return error.code if error else int(bool(args.validate and (reader.unread or collapse)))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -48,7 +48,8 @@ def present(row: dict) -> tuple[str, ...]:
 def repeats_prompt(row: dict) -> bool:
     """Whether the prompt only repeats the first user turn of a conversation in another column."""
     turns = next((row[name] for name in Names.CHAT if isinstance(row.get(name), list)), [])
-    texts = [turn.get("content", turn.get("value")) for turn in turns[:2] if isinstance(turn, dict)]
+    asked = [x for x in turns if isinstance(x, dict) and x.get("role", x.get("from")) in ("user", "human")]
+    texts = [turn.get("content", turn.get("value")) for turn in asked[:1]]
     return isinstance(row.get("prompt"), str) and row["prompt"] in texts
 
 

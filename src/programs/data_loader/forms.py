@@ -71,7 +71,15 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", expected)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            advice = f"--map {names[0]}=COLUMN, or =COLUMN.FIELD for a field of an object"
+            cells = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
+            fields = {
+                key: [name for name in (*names, *Names.CHAT) if name in cell]
+                for key, cell in cells.items()
+                if isinstance(cell, dict)
+            }
+            paths = [f"{key}.{inner[0]}" for key, inner in fields.items() if inner]
+            path = paths[0] if len(paths) == 1 else "COLUMN, or =COLUMN.FIELD for a field of an object"
+            advice = f"--map {names[0]}={path}"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{expected}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -205,7 +213,8 @@ class Shape:
         out |= {name: value for name, value in rest.items() if name not in out}
         if not self.is_ours:
             for name in filter(ALIASES.fullmatch, rest if "answer" in out else ()):
-                if not {*texts_in(opened(rest[name]))} <= {*texts_in(out["answer"])}:
+                given = {text.lower() for text in texts_in(out["answer"])}
+                if not {text.lower() for text in texts_in(opened(rest[name]))} <= given:
                     self.notes.append(f"rows may have more accepted answers in {name}; answer may be a list of all")
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
@@ -217,8 +226,37 @@ class Shape:
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.untaken = [name for name, value in rest.items() if isinstance(value, str | int | list | dict)]
+                self.look_for_answers(rest)
         return out
+
+    def look_for_answers(self, rest: dict) -> None:
+        """List the columns, or fields of objects, that may hold answers or tests; note responses to compare."""
+        self.untaken, responses = [], compared(self.row)
+        if responses:
+            note = f"rows have responses to compare in {', '.join(responses)}, which no form reads"
+            self.notes.append(f"{note}; for preferences, --map chosen=COLUMN rejected=COLUMN")
+        for name, value in ((name, value) for name, value in rest.items() if name not in responses):
+            cell = opened(value) if isinstance(opened(value), dict) else {}
+            known = [f"{name}.{key}" for key in (*Names.ANSWER, *Names.TESTS) if not is_empty(cell.get(key))]
+            self.untaken += known or [name] * isinstance(value, str | int | list | dict)
+
+
+def compared(row: dict) -> list[str]:
+    """Columns of several responses: response_a and response_b, chosen_x and rejected_x, a list `completions`."""
+    filled = [name for name, value in row.items() if isinstance(value, str | list | dict) and not is_empty(value)]
+    stems = {name: Names.COMPARED.sub(r"\1", name.lower()) for name in filled if Names.COMPARED.search(name.lower())}
+    several = [name for name in stems if [*stems.values()].count(stems[name]) > 1]
+    answers = row.get("completions")
+    return several or ["completions"] * (isinstance(answers, list) and len(answers) > 1)
+
+
+def check_pick(row: dict) -> None:
+    """Raise BadRow for an answer, or a better completion, that only names one of several responses to compare."""
+    names = {text.lower() for name in compared(row) for text in (name, name[-1])}
+    for name in ("answer", "chosen"):
+        if str(row.get(name)).lower() in names:
+            got = f"{shown(row[name])}, which seems to name a response in another column"
+            raise BadRow(name, got, "the text of the response", "copying it, or --drop for the other columns")
 
 
 def as_prompts(shape: Shape) -> None:
@@ -227,6 +265,7 @@ def as_prompts(shape: Shape) -> None:
         if shape.row.keys() >= {*names}:
             got, advice = f"one message of a conversation ({', '.join(names)})", "--drop for these columns"
             raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
+    check_pick(shape.row)
     shape.prompt()
 
 
@@ -292,6 +331,7 @@ def as_conversation(shape: Shape) -> None:
         if marks_answer(text) and shape.row.get("answer") is None:
             shape.notes.append("rows mark a final answer in solution; for rewards, --kind math takes it as answer")
         return
+    check_pick(shape.row)
     if gold := shape.name(Names.ANSWER if marks_answer(text) or names_value(text) else Names.GOLD):
         shape.gold(gold)  # in Tulu 3's data for verifiable rewards `ground_truth`, in ms-swift's `solution`
 
@@ -301,7 +341,7 @@ def as_preferences(shape: Shape) -> None:
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
-    names |= {name[-1:] for name in names}  # response_a, response_1
+    names |= {name[-1] for name in names if Names.COMPARED.search(name.lower())}  # response_a, response_1
     if {str(chosen), str(rejected)} <= names and not choices_of(shape.row):
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"

@@ -217,6 +217,9 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
         passages = longer  # such as flores_passage; several might include distractors
     for name in passages:
         text, cell = passage(row[name]), opened(row[name])
+        if name.startswith("table") and isinstance(row[name], list) and all(isinstance(x, dict) for x in row[name]):
+            header = [*dict.fromkeys(key for item in row[name] for key in item)]
+            text = table([header, *([item.get(key, "") for key in header] for item in row[name])])
         if isinstance(row[name], str) and isinstance(cell, list) and "json" not in question.lower():  # 2Wiki's
             documents = passage(cell) if any(isinstance(part, dict) or is_titled(part) for part in cell) else None
             text = documents if documents and all(part.strip() in documents for part in texts_in(cell)) else text

@@ -38,13 +38,7 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            data = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
-            names = ", ".join([Path(x).name for x in inside if UNREAD.search(x.lower())][:5])
-            advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if names else ""
-            need(data, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
-            if names:
-                say(f"warning: {source}: left out {names}; if they hold rows, export them as JSONL")
-            files += data
+            files += readable(source, inside)
             continue
         exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
@@ -52,6 +46,24 @@ def expand(sources) -> list[str]:
         need(known or not path.exists(), f"got {source}; expected {expected}; try unpacking or renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
+    return files
+
+
+def readable(source: str, inside: list[str]) -> list[str]:
+    """The data files of a folder or glob; a note names those in other forms, UserError if one is a part of the data."""
+    stems = {file: str(Path(file).with_name(Path(file).name.partition(".")[0])) for file in inside}
+    files = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
+    unread = [x for x in inside if UNREAD.search(x.lower())]
+    names = ", ".join(Path(x).name for x in unread[:5])
+    advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if unread else ""
+    need(files, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
+    read = {stems[file] for file in files}
+    series = {re.sub(r"\d+", "0", stem) for stem in read}
+    parts = [x for x in unread if stems[x] not in read and re.sub(r"\d+", "0", stems[x]) in series]
+    expected = "all parts of one set in forms that are read"
+    need(not parts, f"got {parts[:1]} beside {files[0]}; expected {expected}; try unpacking it, or naming the files")
+    if unread:
+        say(f"warning: {source}: left out {names}; if they hold rows, export them as JSONL")
     return files
 
 
@@ -217,7 +229,9 @@ class RowReader:
         if row_form == form or only_asks or (row_form, form) == ("math", "prompts"):
             return form  # if the row lacks what the form needs, the conversion says what
         got = f"a row of {row_form}, with the columns {', '.join(row)[:200]}"
-        raise BadRow("row", got, f"{form}, like the other rows", f"one file per kind, or --kind {form}")
+        is_both = "verification_info" in row and {row_form, form} == {"math", "code"}
+        advice = "one file per kind" + ", or --kind math, which reads answers and tests in verification_info" * is_both
+        raise BadRow("row", got, f"{form}, like the other rows", advice)
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""

@@ -184,7 +184,8 @@ def calls_on_stdin(tests, name: str, row: dict, asked: str) -> list[str]:
     for text in filter(None, given):  # examples in the prompt do not count
         asked = asked.replace(text.strip(), "")
     for text, word in zip(given, called, strict=True):
-        named = rf"`{word}\b|\b{word}\(|(?i:\b{word}\b)" if all(called) and given[1:] else rf"`{word}\b|\b{word}\("
+        named = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
+        named += rf"|(?i:\b{word}\b)" if all(called) and given[1:] else ""
         if word and (word == function or re.search(named, asked)):
             expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
             raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
@@ -206,7 +207,9 @@ def check_runnable(row: dict, name: str) -> None:
             return
         tests, name = [{"function": function, "args": given, "expected": None} for given in inputs], f"{name}.inputs"
     tests = [tests] if isinstance(tests, str) else tests
-    if all(isinstance(test, str) for test in tests):
+    if any(isinstance(test, str) for test in tests) and not all(isinstance(test, str) for test in tests):
+        raise BadRow(name, "Python source beside other tests", "tests in one form")
+    if isinstance(tests[0], str):
         return check_asserts(tests, name, entry_point, row)
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
@@ -244,8 +247,12 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     if None in trees or not all(source.strip() for source in sources):
         raise BadRow(name, f"{shown(sources)}, part of which is empty or does not parse", "Python source")
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    if not any(map(is_counted, nodes)):
-        raise BadRow(name, "tests that assert nothing", "an assert that is run, or a unittest.TestCase")
+    called = {node.id for node in nodes if isinstance(node, ast.Name)} | {"check"}  # the sandbox calls check and test…
+    idle = [node for tree in trees for node in tree.body if isinstance(node, FUNCTIONS) and node.name not in called]
+    unused = {part for node in idle if not node.name.startswith("test") for part in ast.walk(node)}
+    if not any(is_counted(node) for node in nodes if node not in unused):
+        expected = "an assert that is run, or a unittest.TestCase"
+        raise BadRow(name, "tests that assert nothing, or only in functions that are never called", expected)
     words = [node for node in nodes if isinstance(node, ast.Name)]
     loaded = {node.id for node in words if isinstance(node.ctx, ast.Load)}
     given = {word for node in nodes for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}

@@ -1,6 +1,7 @@
 """Write rows for each target, and choose held-out rows."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -120,8 +121,8 @@ def warn_of_dates(rows: list[dict]) -> None:
     """Warn about text columns that hold only dates, which pyarrow's JSON reader turns into datetimes."""
     texts: dict[str, list[str]] = {}
     for row in rows:
-        inner = (row.get("extra_info") or {}) | (row.get("reward_model") or {}) if "reward_model" in row else {}
-        for name, value in {**row, **inner}.items():
+        objects = [row[name] for name in ("extra_info", "reward_model") if isinstance(row.get(name), dict)]
+        for name, value in itertools.chain(*(cells.items() for cells in [row, *objects])):
             if isinstance(value, str):
                 texts.setdefault(name, []).append(value)
     if names := ", ".join(name for name, values in texts.items() if all(map(DATE_LIKE.fullmatch, values))):
