@@ -320,3 +320,21 @@ def test_refusals_name_what_is_wrong(case, folder, tmp_path, capsys):
     assert verl.main([*flags_of(folder, name, f"--output_dir={tmp_path}", path), *more]) == 2
     told = capsys.readouterr().err
     assert REFUSED[case] in told and "error: " in told
+
+
+def test_a_response_template_is_refused(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(verl, "call_format", lambda tokenizer, choice: {"fields": {}})
+    assert verl.main(flags_of(folder, "Tools", f"--output_dir={tmp_path}")) == 2
+    assert "try --tool_format NAME" in capsys.readouterr().err
+
+
+def test_a_template_of_trls_goes_into_the_job(folder, tmp_path, monkeypatch):
+    real = verl.TurnBridge
+
+    def other(tokenizer, ends, environments, settings):
+        return real(tokenizer, ends, settings, TOOLS + "{# kept #}")
+
+    monkeypatch.setattr(verl, "turn_bridge", other)
+    layout, overrides = verl.prepare_job(verl.parse_config(flags_of(folder, "Talk", f"--output_dir={tmp_path}")))
+    assert {o.key: o.value for o in overrides}["actor_rollout_ref.model.custom_chat_template"].endswith("{# kept #}")
+    assert layout.template.endswith("{# kept #}")

@@ -213,3 +213,10 @@ def test_a_folder_with_files_of_these_names_is_left_alone(tmp_path, capsys):
     (tmp_path / "out" / "run.sh").write_text("mine")
     assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS) == 2
     assert "which has run.sh" in capsys.readouterr().err and (tmp_path / "out" / "run.sh").read_text() == "mine"
+
+
+def test_a_key_that_verl_does_not_have_is_refused(tmp_path, capsys, untried):
+    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, "--override=data.train_fles=x.parquet") == 2
+    error = capsys.readouterr().err
+    assert "data.train_fles=x.parquet" in error and "try data.train_files" in error and not (tmp_path / "out").exists()
+    assert exported(tmp_path, PER_SAMPLE, TEXT_ROWS, "--override=+data.new=1") == 0

@@ -578,6 +578,10 @@ def test_scores_are_the_weighted_sum_and_none_counts_nothing(make_batcher):
     assert asyncio.run(make_batcher("both*2", "acc").score(row_of("2"), "it is 2", [5, 6, 7])) == expected
 
 
+def test_text_prompts_come_as_text(make_batcher):
+    assert asyncio.run(make_batcher("texts").score(row_of("2", text=True), "abc", []))["score"] == 7
+
+
 @pytest.mark.parametrize(("name", "part"), [("bad", "raised ValueError: the judge is down"), ("nan", "got nan")])
 def test_a_reward_that_fails_is_told_and_written_down(make_batcher, tmp_path, name, part, capsys):
     batcher = make_batcher(name, error_file=str(tmp_path / "error.txt"))
@@ -795,3 +799,16 @@ def test_a_folder_as_working_directory_of_a_submitted_job_joins_its_ray(tmp_path
         words, _ = words_of(job / "run.sh", tmp_path / "bin")
         assert {f"data.train_files={place}/train.parquet", f"data.val_files={place}/val.parquet"} <= {*words}
         assert (words[-5:-3] == NO_RAY) == joins, words[-5:]
+
+
+def test_another_runs_folder_is_refused(tmp_path):
+    (tmp_path / "checkpoints" / "global_step_5").mkdir(parents=True)
+    with pytest.raises(verl.UserError, match="holds a run"):
+        verl.check_output(config_of("--output_dir", str(tmp_path)))
+    verl.check_output(config_of("--output_dir", str(tmp_path), "--resume"))
+
+
+def test_config_line_in_the_script_holds_no_newline():
+    override = verl.Override("data.prompt_key", "prompt", "prompt_column")
+    text = verl.script(config_of("--prompt_column", "a\nb"), layout(), [override])
+    assert "  data.prompt_key=prompt  # prompt_column: a b\n" in text

@@ -5,6 +5,7 @@ top-level name, `+` where verl's files lack it, `{a,b}` for several; files of ve
 `shell`.
 """
 
+import ast
 import asyncio
 import copy
 import dataclasses
@@ -224,6 +225,16 @@ def path_problems(text: str) -> list[str]:
     return missing + [f"{path} is still there" for path in gone if path in here]
 
 
+def old_problems(text: str) -> list[str]:
+    """Keys of the table of old ones of which its second column says something else than verl does."""
+    problems = []
+    for cells in (cells for header, cells in rows(text) if header[0] == "old"):
+        for plus, key, _ in KEY.findall(" ".join(SPAN.findall(cells[0]))):
+            is_there = node(key)[0] or (plus and node(key.partition(".")[0])[0])
+            problems += [f"{key} is said to be: {cells[1]}"] if bool(is_there) == (cells[1] == "error") else []
+    return problems
+
+
 def rendered(value) -> str:
     """A default as the pages write it."""
     if isinstance(value, ListConfig):
@@ -274,7 +285,7 @@ def page_problems(text: str) -> list[str]:
     words = [word for body in fences(text, "shell") for line in shell_lines(body) for word in line]
     for match in filter(None, map(KEY.fullmatch, words)):
         problems += [problem for key in braces(match[2]) if (problem := key_problem(match[1], key))]
-    return [*problems, *path_problems(text), *default_problems(text)]
+    return [*problems, *path_problems(text), *old_problems(text), *default_problems(text)]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -378,6 +389,44 @@ def test_estimators_and_losses_are_all_listed():
 
 # ------------------------------------------------------------------------------------------------ claims: traps
 
+LEGACY = ("main_ppo_v0.py", "ray_trainer.py", "/separation/", "/one_step_off_policy/", "/fully_async_policy/")
+OTHER = ("/config/", "/sft_", "sft_trainer", "hf_rollout", "naive_rollout", "/veomni/", "/torchtitan/", "/automodel/")
+UNREAD = """
+actor_rollout_ref.actor.grad_clip critic.grad_clip critic.forward_micro_batch_size_per_gpu
+critic.forward_max_token_len_per_gpu actor_rollout_ref.rollout.over_sample_rate data.return_raw_input_ids
+actor_rollout_ref.rollout.multi_turn.num_repeat_rollouts actor_rollout_ref.rollout.multi_stage_wake_up
+trainer.balance_batch trainer.esi_redundant_time
+""".split()
+
+
+@functools.cache
+def code_in_use() -> tuple[str, ...]:
+    """The files of verl that the default trainer may use: none of its configuration, none of the legacy trainers."""
+    paths = [path for path in PACKAGE.rglob("*.py") if not any(part in str(path) for part in LEGACY + OTHER)]
+    return tuple(path.read_text(encoding="utf-8") for path in paths)
+
+
+@functools.cache
+def named() -> set:
+    """All attributes and strings in the code in use."""
+    nodes = itertools.chain.from_iterable(ast.walk(ast.parse(code)) for code in code_in_use())
+    return {name for n in nodes if isinstance(name := getattr(n, "attr", getattr(n, "value", None)), str)}
+
+
+def test_keys_said_to_be_unread_are_unread():
+    text = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    for key in UNREAD:
+        assert node(key)[0] and key in text and key.rpartition(".")[2] not in named(), key
+    assert "clip_grad" in named()
+
+
+def test_old_reward_keys_and_sampling_switches_are_unread():
+    main = (PACKAGE / "trainer" / "main_ppo.py").read_text(encoding="utf-8")
+    assert "migrate_legacy_reward_impl" not in main  # the only reader of reward_model.* and custom_reward_function.*
+    assert node("custom_reward_function.path")[0] and node("reward_model.reward_manager")[0]
+    read = {name for code in code_in_use() for name in re.findall(r"([\w.]+)\.do_sample\b", code)}
+    assert read == {"config.actor_rollout_ref.rollout.val_kwargs"}  # of the check at the start, for its own sake
+
 
 def estimate(name: str):
     """Advantages of two groups of two from what the default trainer hands to an estimator."""
@@ -420,6 +469,10 @@ def loss_of(mode: str, *overrides: str) -> float:
     old, new = torch.tensor([[-1.0, -2.0], [-0.5, -1.5]]), torch.tensor([[-0.4, -2.2], [-0.2, -0.1]])
     advantages, mask = torch.tensor([[1.0, 1.0], [-2.0, -2.0]]), torch.ones(2, 2)
     return get_policy_loss_fn(mode)(old, new, advantages, mask, "token-mean", config, None)[0].item()
+
+
+def test_clip_ratio_does_nothing_beside_the_defaults_of_both_sides():
+    assert loss_of("vanilla", "actor_rollout_ref.actor.clip_ratio=0.01") == loss_of("vanilla")
 
 
 def test_bypass_mode_reaches_the_loss_only_through_the_loss():

@@ -553,9 +553,9 @@ def test_check_finds_data_sizes_and_what_verl_refuses(checking, untried):
     code, report = checking("--max_prompt_tokens=5", "--override=actor_rollout_ref.actor.loss_agg_mode=mean")
     text = "\n".join(report["findings"])
     assert code == 1 and "rows within 5 tokens" in text and "Invalid loss_agg_mode" in text
-    code, report = checking("--vllm_memory=0.99", "--override=trainer.save_every=3")
+    code, report = checking("--micro_batch_tokens=9", "--override=trainer.save_every=3")
     text = "\n".join(report["findings"])
-    assert code == 1 and "memory: sampling needs" in text and "trainer.save_every=3 (override), a key that verl" in text
+    assert code == 1 and "got micro_batch_tokens 9" in text and "save_every=3 (override), a key that verl" in text
 
 
 def test_check_compares_token_ids_with_ours(checking, untried, tmp_path):

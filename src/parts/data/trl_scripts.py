@@ -15,15 +15,19 @@ def trainer_names(source: PythonSource) -> dict[str, str]:
     return {name: trainer for trainer in CONFIGS for name in source.derived(trainer)}
 
 
+def class_names(source: PythonSource, call: ast.Call | None) -> list[str]:
+    """Names of the classes that a call may be of, through a variable for one or for one of two."""
+    origin = source.origin(call and call.func)
+    return [*map(source.name_of, [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin])]
+
+
 def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
     names = trainer_names(source)
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
     variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
     for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
-        origin = source.origin(call.func)
-        classes = [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin]
-        calls += [(names[name], call) for name in map(source.name_of, classes) if name in names][:1]
+        calls += [(names[name], call) for name in class_names(source, call) if name in names][:1]
     return sorted(calls, key=lambda pair: source.start(pair[1]))
 
 

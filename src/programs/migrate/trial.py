@@ -1,9 +1,11 @@
 """--check: run one step of the new script in a separate process, on four rows and two layers of its model."""
 
+import contextlib
 import json
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,8 +23,8 @@ SMALL = (
     dict.fromkeys(["bf16", "fp16", "load_best_model_at_end", "push_to_hub", "use_vllm", "torch_compile"], False)
     | dict.fromkeys(["tf32", "deepspeed", "fsdp", "resume_from_checkpoint", "steps_per_generation"], None)
     | {"generation_batch_size": None, "use_liger_kernel": False, "use_cpu": True, "dataloader_num_workers": 0}
-    | {"report_to": "none", "save_strategy": "no", "eval_strategy": "no", "max_steps": 1}
-    | {"gradient_accumulation_steps": 1}
+    | {"report_to": "none", "save_strategy": "no", "eval_strategy": "no"}
+    | {"max_steps": 1, "gradient_accumulation_steps": 1}
 )
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -55,11 +57,13 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
     cuts = {EMBEDDED_MODEL: EMBEDDED_MODEL}
 
     def place_of(name: str) -> str:
-        name = name if name in cuts or name.startswith(folder) else model or name
-        if name not in cuts and not name.startswith(folder):
+        if name in cuts or name.startswith(folder):
+            return cuts.get(name, name)
+        name = model or name
+        if name not in cuts:
             cuts[name] = name  # cut_model itself loads the original
             cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
-        return cuts.get(name, name)
+        return cuts[name]
 
     owners = [_BaseAutoModelClass, *_BaseAutoModelClass.__subclasses__()]  # each has its own from_pretrained
     owners += [getattr(transformers, f"Auto{name}") for name in ("Config", "Tokenizer", "Processor")]
@@ -129,15 +133,21 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
 
 
 def failure_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Run a command in a folder; returns why it failed, or "" where it did not."""
-    options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=TRIAL_SECONDS, **options)
-    except subprocess.TimeoutExpired:
-        return f"it takes more than {TRIAL_SECONDS} s"
-    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
+    with tempfile.TemporaryFile("w+") as said:
+        options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
+            try:
+                process.wait(TRIAL_SECONDS)
+            except subprocess.TimeoutExpired:
+                return f"it takes more than {TRIAL_SECONDS} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        said.seek(0)
+        lines = [line.strip() for line in said if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines)[-1] if lines and done.returncode else ""
+    return (errors or lines)[-1] if lines and process.returncode else ""
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:

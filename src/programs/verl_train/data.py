@@ -142,10 +142,11 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
 
 def longest_context(path: str) -> int | None:
     """The positions that a model has; None where its configuration names none, or is not here."""
-    from transformers import AutoConfig
+    from transformers import PreTrainedConfig
 
     with contextlib.suppress(OSError, ValueError):
-        return getattr(AutoConfig.from_pretrained(path).get_text_config(), "max_position_embeddings", None)
+        shape, _ = PreTrainedConfig.get_config_dict(path)  # also of a class that transformers does not have
+        return (shape | (shape.get("text_config") or {})).get("max_position_embeddings")
 
 
 def parquet_length(path: str) -> int:

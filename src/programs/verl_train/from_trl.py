@@ -9,7 +9,7 @@ from pathlib import Path
 
 from parts.data.rows import read_rows
 from parts.data.trl_names import trl_defaults, trl_today
-from parts.data.trl_scripts import trainer_calls
+from parts.data.trl_scripts import class_names, trainer_calls
 from parts.data.verl_keys import CORRECTION, MODEL, OFF
 from parts.foundation.dialect import relation
 from parts.foundation.messages import need, say
@@ -28,7 +28,6 @@ AGGREGATION_OF_TRL = {
     "dr_grpo": "seq_mean_token_sum_norm",
     **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
 }
-LOSS_OF_TRL = {"cispo": "cispo", "sequence": "gspo"}  # by loss_type, then by importance_sampling_level
 # settings of which verl expresses some values only: (these, why)
 LIMITED = {
     "loss_type": (tuple(AGGREGATION_OF_TRL), "verl has no others"),
@@ -185,7 +184,9 @@ SETTINGS = {
     "max_new_tokens": "max_completion_length",
     "temperature": "temperature",
     "advantage": lambda t: "grpo" if t["scale_rewards"] in ("group", True) else "mean",
-    "loss": lambda t: LOSS_OF_TRL.get(t.get("loss_type")) or LOSS_OF_TRL.get(t["importance_sampling_level"], "clip"),
+    "loss": lambda t: (
+        "cispo" if t.get("loss_type") == "cispo" else "gspo" if t["importance_sampling_level"] == "sequence" else "clip"
+    ),
     "aggregation": lambda t: AGGREGATION_OF_TRL[t["loss_type"]],
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
     "clip_eps_high": lambda t: (  # of cispo the bound is on the ratio
@@ -292,7 +293,7 @@ class TrlFile:
 
     def replaced(self) -> list[str]:
         """Notes on the methods that the file's own trainer and its bases in the file replace or add."""
-        names, definitions, notes = [self.source.name_of(self.call)], self.source.definitions, []
+        names, definitions, notes = class_names(self.source, self.call), self.source.definitions, []
         for name in names:
             owner = definitions.get(name)
             names += [x for x in self.source.bases(owner) if x not in names]

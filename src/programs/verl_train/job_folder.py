@@ -141,12 +141,7 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     job = {"columns": columns, "reward_limits": (), "error_file": "", "environment": None} | limits
     job["rewards"] = [copied(folder, places[file_of(spec).parent], spec, ship) for spec in specs]
     job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own_functions.items()}
-    needed = {
-        "verl_reward": True,
-        "verl_hooks": True,
-        OWN_LOSS_MODULE: "loss" in own_functions,
-        "verl_environment": environment,
-    }
+    needed = {OWN_LOSS_MODULE: "loss" in own_functions, "verl_environment": environment}
     if environment:
         file = copied(folder, "environment", environment["file"], ship)
         job["environment"] = environment | {"file": file}
@@ -154,7 +149,7 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     (folder / JOB_FILE).write_text(json.dumps(job, indent=1), encoding="utf-8")
     for name, (title, code) in MODULES.items():
         (folder / f"{name}.py").unlink(missing_ok=True)
-        if needed[name]:
+        if needed.get(name, True):
             (folder / f"{name}.py").write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
     return folder / "verl_reward.py"
 
