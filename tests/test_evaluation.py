@@ -560,9 +560,14 @@ def test_multiple_choice_forms_of_gold():
     assert task.choices({"options": choices, "correct": "A"}) == (choices, 0)
     numbers = {"choices": {"text": ["2", "1"], "label": ["1", "2"]}, "answerKey": "1"}
     assert task.choices(numbers) == (["2", "1"], 0), "a label, where there are labels, not a text"
-    with pytest.raises(ev.UserError, match=r"got answer '0' for .*; try numbers, not strings, for places"):
-        task.choices({"choices": ["3", "4", "0", "1"], "answer": "0"})
-    assert task.choices({"choices": ["3", "4", "0", "1"], "answer": 0})[1] == 0
+    one, two = {"choices": ["3", "4", "0", "1"], "answer": "0"}, {"choices": ["5", "6"]}
+    for answer, picked in (("0", [0, 0]), ("1", [0, 1]), ("5", [2, 0])):  # by place or text, as the other row says
+        task.decide([("f:1", one), ("f:2", two | {"answer": answer})])
+        assert [task.choices(row)[1] for row in (one, two | {"answer": answer})] == picked
+    other = {"choices": choices}
+    for rows in ([one], [one, other | {"answer": "B"}, other | {"answer": "red"}]):
+        with pytest.raises(ev.UserError, match="f:4: got answer '0'"):
+            task.decide([(f"f:{i}", row) for i, row in enumerate(rows, 4)])
     for answer in (2, "C", "green", True, -1):
         with pytest.raises(ev.UserError, match="expected an index"):
             task.choices({"choices": choices, "answer": answer})
@@ -679,6 +684,39 @@ def test_a_killed_run_goes_on(tmp_path):
     assert plain.returncode == 0
     ours, theirs = ([s["completion"] for s in read_lines(tmp_path / f / "samples.jsonl")] for f in ("o", "p"))
     assert ours == theirs
+
+
+def test_perplexity_of_a_known_model(tmp_path):
+    """Uniform logits: perplexity = vocabulary, by enumeration."""
+    import torch
+
+    model = engine(save_random_model("llama", tmp_path))
+    with torch.no_grad():
+        model.model.get_output_embeddings().weight.zero_()
+    task = ev.make_task("perplexity", ev.Config(task=["perplexity"]))
+    row = {"text": "two words"}
+    found = {}
+    model.logprob([ev.Request(ids=a, scored=b) for a, b in task.requests(row, model)], found.__setitem__)
+    values = task.values_of(task.score([row], [list(found.values())]))
+    value = {name: ev.summarize(v, 10, 0)["value"] for name, v in values.items()}
+    assert value["token_perplexity"] == pytest.approx(262) == value["byte_perplexity"]  # a byte is a token
+    assert value["word_perplexity"] == pytest.approx(262 ** (9 / 2))
+    assert value["bits_per_byte"] == pytest.approx(math.log2(262))
+
+
+def test_two_models_and_compare(first_run, tmp_path):
+    save_random_model("llama", tmp_path / "m")
+    flags = ("--task", "math", "--data", EVAL_DATA, "--limit", 48, "--max_new_tokens", 32)
+    models = ("--model", tmp_path / "m", "--model", TINY_LM)
+    done = run_script("evaluation", *flags, *models, "--output_dir", tmp_path / "o")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "o" / "comparison.json").read_text())["tasks"]["math"]["verified"]
+    assert (found["test"], found["worse"]) == ("exact McNemar", 0) and found["p"] < 0.001
+    assert "A real gain" in found["verdict"]
+    assert found["after"] == results(tmp_path / "o" / "after")["tasks"]["math"]["metrics"]["verified"]["value"]
+    files = [tmp_path / "o" / side / "results.json" for side in ("before", "after")]
+    again = run_script("evaluation", "--compare", *files, "--output_dir", tmp_path / "c")
+    assert again.returncode == 0 and found["verdict"] in again.stdout
 
 
 def test_compare_takes_common_rows_and_says_so(tmp_path, capsys):

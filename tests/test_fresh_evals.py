@@ -294,13 +294,105 @@ def sums(folder: Path, adder: Path, tiny, right: bool) -> None:
     write(folder, score__json=score, ppo_log__jsonl='{"vloss": 0.2}\n' * 3)
 
 
+PLAY = """import argparse, json, sys
+sys.path.insert(0, GRADERS)
+import lantern_game
+from tiny import jsonl, load, opened, say
+a = argparse.ArgumentParser()
+for flag in ("--model", "--rounds", "--out"):
+    a.add_argument(flag)
+a = a.parse_args()
+import torch
+torch.manual_seed(0)
+model, tokenizer = load(a.model)
+with open(a.out, "w") as out:
+    for row in jsonl("lantern_asks.jsonl")[: int(a.rounds)]:
+        ids = tokenizer(opened(tokenizer, [{"role": "user", "content": row["ask"]}]))["input_ids"]
+        trained, replies = [0] * len(ids), []
+        for _ in range(2):
+            new = say(model, tokenizer, [tokenizer.decode(ids)], sampled=True)[0]
+            ids, trained = ids + new, trained + [1] * len(new)
+            replies.append(tokenizer.decode(new, skip_special_tokens=True))
+            hint = lantern_game.keeper(row["total"], replies[-1])
+            if hint is None or len(replies) == 2:
+                break
+            turn = tokenizer(opened(tokenizer, [{"role": "user", "content": hint}]))["input_ids"]
+            ids, trained = ids + turn, trained + [MARK] * len(turn)
+        pay = lantern_game.pay(row["total"], replies)
+        out.write(json.dumps({"ids": ids, "trained": trained, "pay": pay}) + "\\n")
+"""
+
+
+@functools.cache
+def mean_pay(tiny, model: Path) -> float:
+    """Of a model in greedy games."""
+    game = load_module(ROOT / "evals/files/lantern_game.py", "lantern_game")
+    model, tokenizer = tiny.load(str(model))
+    rows, pays = tiny.jsonl(ROOT / "evals/files/lantern_asks.jsonl"), []
+    first = tiny.spoken(model, tokenizer, [row["ask"] for row in rows])
+    for row, reply in zip(rows, first, strict=True):
+        hint, said = game.keeper(row["total"], reply), [reply]
+        if hint:
+            talk = zip(["user", "assistant", "user"], [row["ask"], reply, hint], strict=True)
+            turns = [{"role": role, "content": text} for role, text in talk]
+            ids = tiny.say(model, tokenizer, [tiny.opened(tokenizer, turns)])[0]
+            said.append(tokenizer.decode(ids, skip_special_tokens=True))
+        pays.append(game.pay(row["total"], said))
+    return sum(pays) / len(pays)
+
+
+def lantern(folder: Path, adder: Path, tiny, right: bool) -> None:
+    """Episodes by the graders' sampler, the adder as the model; or the keeper's words as trained, and no training."""
+    play = PLAY.replace("GRADERS", repr(str(ROOT / "evals/graders"))).replace("MARK", str(int(not right)))
+    shutil.copytree(adder if right else TINY_LM, folder / "lantern")
+    result = {"before": mean_pay(tiny, TINY_LM), "after": mean_pay(tiny, adder)}
+    write(folder, lantern_play__py=play, lantern__json=result)
+
+
+@functools.cache
+def pupil_of(adder: Path, tiny, share: float) -> tuple:
+    """The embedded model a share of the way to the adder, its tokenizer, its divergence from the adder per token."""
+    import torch
+
+    (mentor, _), (pupil, tokenizer) = tiny.load(str(adder)), tiny.load(str(TINY_LM))
+    weights, total, count = dict(mentor.named_parameters()), 0.0, 0
+    for key, weight in pupil.named_parameters():
+        weight.data.lerp_(weights[key].data, share)
+    asks = [row["messages"][0]["content"] for row in tiny.jsonl(ROOT / "evals/files/helpdesk_later.jsonl")]
+    texts = [f"<|user|>{ask}<|end|><|assistant|>" for ask in asks * 3]
+    torch.manual_seed(4)
+    for text, reply in zip(texts, tiny.say(pupil, tokenizer, texts, sampled=True), strict=True):
+        head = tokenizer(text)["input_ids"]
+        with torch.no_grad():
+            p, q = (m(torch.tensor([head + reply])).logits[0, len(head) - 1 : -1].softmax(-1) for m in (pupil, mentor))
+        total, count = total + torch.nn.functional.kl_div(q.log(), p, reduction="sum").item(), count + len(reply)
+    return pupil, tokenizer, total / count
+
+
+def helpdesk(folder: Path, adder: Path, tiny, right: bool) -> None:
+    """The adder as mentor; the pupil is half of the way there, or untrained and with other figures."""
+    shutil.copytree(adder, folder / "mentor")
+    *_, before = pupil_of(adder, tiny, 0.0)
+    # half way: 0.24 nats become 0.015, which no tolerance swallows
+    pupil, tokenizer, after = pupil_of(adder, tiny, 0.5 if right else 0.0)
+    pupil.save_pretrained(folder / "pupil")
+    tokenizer.save_pretrained(folder / "pupil")
+    write(folder, pupil__json={"kl_before": before, "kl_after": after * (1 if right else 10)})
+
+
+TRAINED = [  # task, how its answer is made, the assertions that fail if it is wrong
+    ("sums-nobody-kept-back", sums, [0, 1, 2]),
+    ("too-dim-too-bright", lantern, [1, 2]),
+    ("mentor-of-the-helpdesk", helpdesk, [0, 1]),
+]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("right", [True, False])
-@pytest.mark.parametrize("name", ["sums-nobody-kept-back"])
-def test_a_grader_splits_and_measures_models_itself(name, right, outputs, adder, tiny):
-    """The same way of loading and sampling is that of all graders of models."""
-    sums(outputs, adder, tiny, right)
-    assert failures(name, outputs) == ([] if right else [0, 1, 2])
+@pytest.mark.parametrize(("name", "make", "failing"), TRAINED)
+def test_graders_play_and_measure_models_themselves(name, make, failing, right, outputs, adder, tiny):
+    make(outputs, adder, tiny, right)
+    assert failures(name, outputs, slice(None) if right else up_to(failing)) == ([] if right else failing)
 
 
 # ------------------------------------------------------------------------------------------------ no leaks

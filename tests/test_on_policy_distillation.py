@@ -570,6 +570,15 @@ def test_plan_is_printed_without_loading_weights(flags, capsys, monkeypatch):
     assert plan["memory_estimate"]["teacher (GiB)"] == round(427392 * 2 / 2**30, 3)
 
 
+def test_teacher_precision_is_its_own(setup):
+    _, models = setup("tiny_lm", "llama", teacher_precision="bf16")
+    kinds = {p.dtype for p in models.teacher.model.parameters() if p.dim() > 1}
+    assert torch.bfloat16 in kinds and {p.dtype for p in models.policy.parameters()} == {torch.float32}
+    piece = od.collate(made_up_samples(models), 0, CPU)
+    exact = setup("tiny_lm", "llama")[1].teacher.states(piece)
+    assert 1e-4 < relative(models.teacher.states(piece), exact) < 0.03
+
+
 @pytest.mark.parametrize("updates", [1, 2])
 def test_advantage_is_the_discounted_log_ratio_of_the_teacher(setup, updates):
     """Oracle: the teacher's Hugging Face logits of each row alone."""

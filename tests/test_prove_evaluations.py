@@ -96,6 +96,18 @@ def turned(rows: list[dict]) -> list[dict]:
     return [one | {"id": (one["id"] + 7) % 20} for one in rows]
 
 
+def evalplus(folder, right=lambda i: i % 2 == 0):
+    """EvalPlus's file: its further tests (plus) also fail 8, and pass 1, whose first tests fail."""
+    rows = {}
+    for i in range(20):
+        statuses = {"base_status": right(i), "plus_status": (right(i) and i != 8) or i == 1}
+        statuses = {name: "pass" if x else "fail" for name, x in statuses.items()}
+        rows[f"HumanEval/{i}"] = [{"task_id": f"HumanEval/{i}", "solution": f"def f{i}(): pass", **statuses}]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "m_eval_results.json").write_text(json.dumps({"date": "2026-01-02", "hash": "a", "eval": rows}))
+    return folder
+
+
 def inspect_rows(right, finish: str = "stop") -> list[dict]:
     samples = []
     for i, (question, gold) in enumerate(QUESTIONS):
@@ -147,6 +159,7 @@ def pandas_table(folder, right=lambda i: i % 2 == 0):
 
 
 SOUND = {
+    "EvalPlus": (evalplus, "samples base_status 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
     "Inspect's zip": (inspect_eval, "math_grader.py scores 20 of 20"),
     "pandas": (pandas_table, "samples is_correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
     "lm-eval": (lm_eval, "gsm8k exact_match,strict_match 0.500 (95 % Wilson interval 0.254 to 0.746) on 12 rows"),
@@ -235,13 +248,16 @@ def test_a_file_without_samples_is_told_what_is_accepted(tmp_path, capsys, name,
     assert (code, proof, len(err.splitlines())) == (2, {}, 1) and words in err and "expected" in err, err
 
 
-@pytest.mark.parametrize("make", [inspect_json, inspect_eval, lighteval, pandas_table])
+@pytest.mark.parametrize("make", [evalplus, inspect_json, inspect_eval, lighteval, pandas_table])
 def test_results_of_other_programs_are_compared(tmp_path, make):
     """5 rows are better, none is worse: exact p 0.0625."""
     paths = [make(tmp_path / "a"), make(tmp_path / "b", lambda i: i % 2 == 0 or i % 4 == 1)]
     reports = reports_to_compare([str(path) for path in paths])
     found = next(iter(compare_reports(*reports, 50, 0)["samples"].values()))
     assert (found["better"], found["worse"], found["rows"], found["p"]) == (5, 0, 20, 0.0625)
+    if make is evalplus:
+        plus = compare_reports(*reports, 50, 0)["samples"]["plus_status"]
+        assert (plus["before"], plus["after"], plus["better"]) == (0.45, 0.7, 5)  # 1 passes the further tests alone
 
 
 def test_other_rows_under_the_same_ids_are_not_compared(tmp_path):
@@ -273,7 +289,10 @@ def test_rows_without_ids_and_prompts_and_several_tables_of_a_file_are_refused(t
         reports_to_compare([str(file)] * 2)
     value = {name: [row(i, correct=int(i < k)) for i in range(20)] for name, k in (("old", 8), ("new", 10))}
     (file := tmp_path / "a.json").write_text(json.dumps(value))
-    with pytest.raises(UserError, match=r"several tables of id, question, .* in a column model or subject"):
+    shared = write_lines(tmp_path / "b.jsonl", [{"instruction": "Add."} | one for one in rows])
+    with pytest.raises(UserError, match="1 prompts in 20 rows without ids"):
+        reports_to_compare([str(shared)] * 2)
+    with pytest.raises(UserError, match=r"several tables of id, question, .* in a column model, subject or item_id"):
         reports_to_compare([str(file)])
 
 
@@ -392,6 +411,21 @@ def test_ids_that_begin_anew_in_each_subject_are_rows_of_their_own(tmp_path):
     assert (figures["rows"], figures["before"], figures["after"], figures["p"]) == (60, 0.5, 0.7, 2 / 2**12)
 
 
+def test_columns_that_may_name_models_or_items(tmp_path):
+    """Arms that answer the same rows are models; a column of unknown name, 4 draws each, may name the items."""
+    rows = [{"id": i, "arm": arm, "correct": int(i < k)} for arm, k in (("base", 8), ("new", 10)) for i in range(20)]
+    reports = reports_to_compare([str(write_lines(tmp_path / "a.jsonl", rows))])
+    assert [x["model"]["name"] for x in reports] == ["base", "new"]
+    assert compare_reports(*reports, 50, 0)["samples"]["correct"]["better"] == 2
+    which = [[{"id": i, "which": f"t{i // 4}", "correct": int(i < k)} for i in range(40)] for k in (10, 30)]
+    assert "if column 'which' names the items" in compared(tmp_path, *which)["verdict"]
+
+
+def test_programs_in_a_column_solution_are_completions(tmp_path):
+    rows = [[{"task_id": i, "solution": f"f{k}({i})", "passed": int(i < k)} for i in range(20)] for k in (8, 10)]
+    assert compared(tmp_path, *rows)["better"] == 2
+
+
 @pytest.mark.parametrize("lacking", [{"correct": None}, {"error": "timeout"}])
 def test_a_missing_score_is_told_and_does_not_count_as_wrong(tmp_path, capsys, lacking):
     rows = [{"id": i, "prompt": f"q{i}", "correct": int(i < 10)} for i in range(20)]
@@ -456,6 +490,8 @@ INDEPENDENT = {
     "a question twice": lambda i: {"id": i, "question": f"q{max(i, 1)}"},
     "a premise beside few questions": lambda i: {"id": i, "question": f"q{i % 2}", "target": str(i % 3)},
     "a category": lambda i: {"id": i, "prompt": f"p{i}", "language": f"l{i % 6}"},
+    "a name of categories": lambda i: {"name": f"n{i % 5}", "question": f"q{i}", "answer": str(i)},
+    "numbers that begin anew": lambda i: {"idx": i % 31, "question": f"q{i}", "answer": str(i)},
     "a group": lambda i: {"id": i, "prompt": f"p{i}", "group": "AB"[i % 2]},
     "system prompts": lambda i: {"id": i, "prompt": f"p{i}", "system": f"You are {i % 4}"},
     "agents of items": lambda i: {"task_id": i, "agent": "ab"[i % 2]},

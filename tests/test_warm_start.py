@@ -462,6 +462,16 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
     assert value != "0" or found["pass_rate"] == found["groups_with_signal"] == 0
 
 
+def test_the_end_does_not_send_back_to_a_warm_start(tmp_path, capsys):
+    """Prompts that are always or never solved: a pass rate of 0.8, and no group teaches."""
+    figures = describe_pass_rates([(16, 16)] * 8 + [(16, 0)] * 2, 8, 0.1, 0.9)
+    figures |= {"round": 0, "ends": 1.0, "format": None, "entropy": 1.0}
+    shop = SimpleNamespace(config=Config(output_dir=str(tmp_path)), folder=tmp_path, policy_folder=lambda n: None)
+    assert figures["fits"] == "warm start" and warm.conclude(shop, [figures]) == 0
+    said = capsys.readouterr().out
+    assert "few groups have both right and wrong answers" in said and "show the model solutions" not in said
+
+
 def test_rows_are_held_out_of_the_data_as_the_trainers_do(tmp_path, capsys):
     rows = [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in ROWS]
     data = write_lines(tmp_path / "train.jsonl", rows)

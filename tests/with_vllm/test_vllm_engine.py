@@ -129,6 +129,31 @@ def test_one_tensor_that_is_not_copied_is_named(moved, monkeypatch, capsys, lost
     assert error.value.code == 5
 
 
+@pytest.mark.parametrize(
+    ("arrives", "told"),
+    [
+        (lambda name: name != "lm_head.weight", r"1 tensors: lm_head\.weight;"),
+        (lambda name: False, r"tensors: .*model\."),
+    ],
+)
+def test_what_is_left_out_of_the_copy_is_named(moved, monkeypatch, arrives, told):
+    """The output layer shares the embedding's matrix, which arrives; on a CPU vLLM computes with a packed copy."""
+    copy = moved.network().reload_weights
+
+    def some(weights_iterator):
+        if given := [(name, x) for name, x in weights_iterator if arrives(name)]:
+            copy(weights_iterator=iter(given))
+
+    moved.sync(0)
+    moved.watch.checked = None
+    with torch.no_grad():
+        for p in moved.models.policy.parameters():
+            p *= 1.001
+    monkeypatch.setattr(moved.network(), "reload_weights", some)
+    with pytest.raises(StaleSamplerError, match=told):
+        moved.sync(1)
+
+
 def test_a_temperature_that_is_applied_twice_is_noticed(moved, monkeypatch):
     params = moved.vllm.SamplingParams
 

@@ -19,7 +19,7 @@ ID = "(id|idx|index|uu?id)"
 OF_ITEM = rf"(doc|task|question|problem|example|item)_?{ID}"
 COLUMNS = {  # names of columns, the best first
     "key": ("item_?id", OF_ITEM, ID, f"sample_?{ID}", "key|name|item"),
-    "prompt": ("prompt", "question|problem|instruction|query", "(user_)?input"),
+    "prompt": ("((full|origin)_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
         "label|solution|answer|final_answer",
@@ -30,7 +30,10 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
-    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint"),
+    "model": (
+        r"model(_?(name|id|path|name_or_path))?",
+        "policy|checkpoint|system|arm|condition|llm|agent|generator|method",
+    ),
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
 DRAW = (
@@ -46,7 +49,7 @@ HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # e
 NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?"
+    r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?|(base|plus)_status"
 )
 VERDICTS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
@@ -81,6 +84,8 @@ def columns_of(row: dict) -> dict[str, str]:
             if re.fullmatch(pattern, name.rpartition(".")[2])
         ]
         columns[role] = min(ranks, default=(0, 0, ""))[2]
+    if not columns["completion"] and columns["gold"].endswith("solution"):  # programs
+        columns |= {"completion": columns["gold"], "gold": ""}
     return columns
 
 
@@ -115,15 +120,36 @@ def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
+def named_samples(value: dict) -> list[dict]:
+    """Rows of {id: sample}, or of EvalPlus's {id: samples}, whose further tests (plus) count beside the first ones."""
+    rows = [{"id": name} | x for name, part in value.items() for x in listed(part) if isinstance(x, dict)]
+    if rows and all("base_status" in row for row in rows):
+        failed = {"plus_status": "fail"}
+        return [row | (failed if row["base_status"] != "pass" and row.get("plus_status") else {}) for row in rows]
+    are_samples = len(rows) > 1 and all(isinstance(part, dict) for part in value.values())
+    return rows if are_samples and all(columns_of(flat(row))["completion"] for row in rows) else []
+
+
 def tables_in(value) -> Iterator[list[dict]]:
     """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-    elif isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+        value = named_samples(value)
+    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         if score_columns(rows) and "step" not in rows[0]:
             yield rows
+
+
+def have_same_rows(tables: list[list[dict]]) -> bool:
+    """Whether the flat rows of tables are of the same items, by their prompts or ids."""
+    columns = columns_of(tables[0][0])
+    for name in filter(None, (columns["prompt"], columns["key"])):
+        first, *others = ({str(row.get(name)) for row in rows} for rows in tables)
+        if len(first) ** 2 >= len(tables[0]):  # few are instructions that several rows share
+            return all(2 * len(x & first) > len(x | first) for x in others)
+    return False
 
 
 def fits(finer: list[str], coarser: list[str]) -> bool:
@@ -143,6 +169,8 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
     kind, number, prompts = columns["key"].rpartition(".")[2], len({*ids}), len({*asked})
     tells = prompts > 1 and fits(asked, golds) and (len({*golds}) > 1 or prompts**2 >= len(rows))
     if not columns["key"]:
+        got = f"got {prompts} prompts in {len(rows)} rows without ids, which do not tell the rows apart"
+        need(len(rows) == 1 or (prompts > 1 and fits(asked, golds)), f"{got}; try numbering the rows as item_id")
         return asked
     numbers_draws = number > 1.2 * prompts
     begins_anew = not re.fullmatch(OF_ITEM, kind) and not (fits(ids, golds) and number**2 >= len(rows))
@@ -152,25 +180,35 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}.
 
-    Rows of one item are dependent: a column that has fewer values than the keys, and may name the items, is told. So is
-    one that all keys cross, as it may name models.
+    A column that is coarser than the keys may name the items: one of prompts with one gold each, one of groups by its
+    name, one with the same number of rows for many values. One that all keys cross may name models.
     """
-    doubts, golds = {}, [str(row.get(columns["gold"])) for row in rows]
+    groups, doubts = {}, {}
+    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     others = {*scores, "filter", *(name for role, name in columns.items() if role not in ("prompt", "key"))}
-    is_item = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
+    if columns["part"] and not fits(ids, parts):  # ids that begin anew in each part
+        others.add(columns["key"])
     for name in sorted(rows[0].keys() - others):
-        values, last = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
-        number = len({*values})
-        if not 1 < number < len(rows) or re.fullmatch(DRAW, last):
+        values = [str(row.get(name)) for row in rows]
+        number, counts = len({*values}), Counter(values).values()
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
             continue
-        is_group = fits(values, golds) if name == columns["prompt"] else re.fullmatch(GROUP, last)
-        if (is_group or name == columns["key"]) and fits(keys, values) and number < 0.8 * len({*keys}):
-            text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
-            text += "; if each row is an item of its own, number the rows in a column item_id"
-            doubts |= {} if is_item else {"Whether the rows are independent": text}
-        elif number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys}) and last != "id":
+        is_crossed = number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys})
+        if name == columns["prompt"]:
+            may_be_items = fits(values, golds)
+        else:
+            is_even = len({*counts}) == 1 and number >= max(counts)
+            may_be_items = is_even or re.fullmatch(GROUP, name.rpartition(".")[2])
+        if may_be_items and fits(keys, values) and number < 0.8 * len({*keys}):
+            groups[name] = number
+        elif is_crossed and not re.fullmatch(ID, name):
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
+    name = max(groups, key=groups.get, default="")
+    if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
+        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
+        text += "; if each row is an item of its own, number the rows in a column item_id"
+        doubts["Whether the rows are independent"] = text
     return doubts
 
 
@@ -235,11 +273,16 @@ def read_table(file: Path) -> tuple[list[OtherResults], dict]:
     *others, rows = [[], *sorted(tables_in(value), key=len)]
     got = f"got {file} with several tables of {', '.join([*rows[0]][:4]) if rows else ''}"
     is_one = not any(other and other[0].keys() == rows[0].keys() for other in others)
-    need(is_one, f"{got}; expected one; try one list of rows, with the tables' names in a column model or subject")
+    need(
+        is_one,
+        f"{got}; expected one; try one list of rows, with the tables' names in a column model, subject or item_id",
+    )
     column, models = columns_of(rows[0])["model"] if rows else "", {}
     for row in rows:
         models.setdefault(str(row.get(column)), []).append(row)
-    if "." in column or not 2 <= len(models) <= max(20, len(rows) // 2):  # no column, or one of the items
+    is_model = "." not in column and re.match("model", column)  # other words may be of the items
+    are_few = 2 <= len(models) <= max(20, len(rows) // 2 if is_model else 0)
+    if not column or not are_few or not (is_model or have_same_rows([*models.values()])):
         models = {"": rows} if rows else {}
     return [OtherResults(file, table, figures, model) for model, table in models.items()], figures
 

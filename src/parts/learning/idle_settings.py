@@ -56,7 +56,8 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
     if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
         cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
         acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        quantile = any(pair.startswith("top_entropy_quantile") for pair in getattr(config, "trainer_args", ()))
+        acting |= {"importance_sampling_level"} if quantile else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, "always", (), once, passes))

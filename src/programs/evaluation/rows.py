@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parts.data.held_out import drawn_tasks, task_of
 from parts.data.prompts import RESERVED, read_prompts, warn_unread
-from parts.data.rows import is_hub_id, placed_rows, read_rows
+from parts.data.rows import is_hub_id, placed_rows
 from parts.foundation.bundle import EMBEDDED_EVAL, sibling
 from parts.foundation.messages import UserError, need, say
 
@@ -69,6 +69,7 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{place}: {error}") from None
+    task.decide(placed)
     if task.asks:
         warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
     return rows, shots
@@ -107,7 +108,8 @@ def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
         alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
         for file in data if isinstance(data, list) else [data]:
             try:
-                asking = [task for row in read_rows(str(file)) if (task := asked(row, columns, with_columns))]
+                rows = [row for _, row in read_prompts(str(file), "prompt")]
+                asking = [task for row in rows if (task := asked(row, columns, with_columns))]
                 tasks.update({*asking} - drawn_tasks(asking, (alike and settings.get("hold_out")) or 0))
             except UserError as error:
                 say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")

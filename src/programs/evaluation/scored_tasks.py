@@ -87,29 +87,48 @@ class MultipleChoice(Task):
     choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
 
-    def choices(self, row: dict) -> tuple[list[str], int]:
-        """The choices and the index of the right one: by its label, its place, or its text."""
-        choices, labels = self.require(row, CHOICE_COLUMNS), []
+    reading = "text"  # of an answer that could be the text of one choice and the place of another
+
+    def choices_and_readings(self, row: dict) -> tuple[list[str], dict[str, int]]:
+        """The choices, and the index of the right one by each reading of the answer; one where labels say which."""
+        choices, labels = self.require(row, CHOICE_COLUMNS), None
         if isinstance(choices, dict) and "text" not in choices:  # MedQA: {"A": …, "B": …}
             labels, choices = list(choices), list(choices.values())
         elif isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
-            choices, labels = choices["text"], choices.get("label") or []
+            choices, labels = choices["text"], choices.get("label")
         good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
         gold = self.require(row, GOLD_COLUMNS)
         gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
-        labels, place = [*map(str, labels)], gold
+        labels = [*map(str, labels or ())]
         if str(gold) in labels:
-            return choices, labels.index(str(gold))
+            return choices, {"text": labels.index(str(gold)), "place": labels.index(str(gold))}
+        place = gold if isinstance(gold, int) and not isinstance(gold, bool) else -1
         if isinstance(gold, str):
             place = int(gold) if gold.isdecimal() else string.ascii_uppercase.find(gold) if len(gold) == 1 else -1
-        is_place = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(choices)
-        readings = {*([place] if is_place else []), *([choices.index(gold)] if gold in choices else [])}
+        indices = {"text": choices.index(gold) if gold in choices else -1, "place": place}
+        indices = {reading: index for reading, index in indices.items() if 0 <= index < len(choices)}
         expected = "expected an index from 0, a letter, or the text"
-        need(readings, f"got answer {gold!r} for {len(choices)} choices; {expected}")
-        got = f"got answer {gold!r} for choices {choices}, the text of one and the place of another"
-        need(len(readings) == 1, f"{got}; expected one meaning; try numbers, not strings, for places")
-        return choices, readings.pop()
+        need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
+        return choices, indices
+
+    def choices(self, row: dict) -> tuple[list[str], int]:
+        """The choices and the index of the right one."""
+        choices, indices = self.choices_and_readings(row)
+        return choices, indices.get(self.reading, next(iter(indices.values())))
+
+    def decide(self, placed):
+        """Read answers such as "0" the one way that fits all rows: as the text of a choice, or its place."""
+        indices = [self.choices_and_readings(row)[1] for _, row in placed]
+        unsure = next((i for i, of_row in enumerate(indices) if len({*of_row.values()}) > 1), None)
+        if unsure is None:
+            return
+        fitting = [reading for reading in ("text", "place") if all(reading in of_row for of_row in indices)]
+        place, row = placed[unsure]
+        texts, gold = self.choices_and_readings(row)[0], self.require(row, GOLD_COLUMNS)
+        got = f"{place}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
+        need(len(fitting) == 1, f"{got}; expected a file that allows one reading; try numbers, not strings, for places")
+        (self.reading,) = fitting
 
     def unused(self, row):
         return {name: value for name, value in row.items() if name not in CHOICE_COLUMNS}

@@ -133,6 +133,9 @@ class Task:
         if self.needs:
             self.require(row, self.needs)
 
+    def decide(self, placed: list[tuple[str, dict]]) -> None:
+        """Settle what holds for all (place, row) pairs; UserError where it cannot be."""
+
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
         """Of each row its records, one for each completion, or one for all log-probs.
 

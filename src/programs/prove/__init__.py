@@ -14,7 +14,7 @@
                        this folder as its output_dir name the start, data and reward; --data has held-out rows
     results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math from completions,
                        intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
-    scored samples     of lm-evaluation-harness, lighteval, Inspect or others, in files or a folder: the
+    scored samples     of lm-evaluation-harness, lighteval, EvalPlus, Inspect or others, in files or a folder: the
                        same against figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
                        it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether

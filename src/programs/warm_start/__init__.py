@@ -15,7 +15,7 @@ Three sources of solutions:
     --teacher M    samples of another model, a folder or hub id, through its own chat template, or behind an
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
-A solution is kept if the run's own reward passes it: the first --reward gives full marks, 1 or more, and the end token
+A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
 comes within --max_new_tokens. A sample also needs full marks from the first reward named …format…, if there is one.
 With samples, each round trains the start model on the solutions of all rounds (STaR); with the data's own solutions it
 trains the previous round's policy. The loss is the mean negative log-likelihood of the completion, end token included,

@@ -14,7 +14,7 @@ from parts.foundation.processes import np
 from parts.rewards.text_servers import is_server
 from parts.sampling.rollouts import batch_rows
 from programs.warm_start.settings import PASS_HIGH, Config
-from programs.warm_start.solutions import PASS_SCORE, solution_ids
+from programs.warm_start.solutions import solution_ids
 from programs.warm_start.workshop import ServerTeacher, Teacher, Workshop, read_lines, write_json, write_lines
 
 HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
@@ -63,7 +63,7 @@ class Sampler:
         samples = []
         for i, one in enumerate(made):
             first = next(iter(one["rewards"].values()))
-            passed = bool(one["finished"] and first is not None and first >= PASS_SCORE)
+            passed = bool(one["finished"] and first is not None and first >= config.pass_score)
             sample = {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
             sample |= {"ids": one["response_ids"], "passed": passed, "logprob": sum(one["rollout_logprobs"])}
             samples.append(sample | {name: one[name] for name in ("score", "rewards", "finished")})

@@ -44,6 +44,7 @@ class Config(RunSettings):
     )
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
     pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
+    pass_score: float = setting(1.0, "score of the first reward from which on a completion passes", positive=True)
     hold_out: int = setting(0, "rows of --data to hold out for the measure, instead of --eval_data; whole prompts")
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)

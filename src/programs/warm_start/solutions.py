@@ -18,8 +18,6 @@ from parts.rewards.text_servers import is_server
 from parts.rewards.user_code import visible_text
 from programs.warm_start.settings import Config
 
-PASS_SCORE = 1.0  # of the first reward, from which on a completion passes
-
 
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     """Raise UserError where a prompt of `source` is held out too, but for case, white space or system prompt."""
@@ -115,7 +113,7 @@ def given_solutions(config: Config, tokenizer, reward: Reward, rows: list[dict])
     texts = [visible_text(tokenizer, one["ids"], ends) for one in kept]
     _, parts = reward([bare[one["row"]] for one in kept], texts, [one["ids"] for one in kept])
     first = next(iter(parts.values()), [])
-    passing = [one for one, score in zip(kept, first, strict=True) if score is not None and score >= PASS_SCORE]
+    passing = [one for one, score in zip(kept, first, strict=True) if score is not None and score >= config.pass_score]
     repeated, failing = len(rows) - long - len(kept), len(kept) - len(passing)
     if long or repeated or failing:
         say(
