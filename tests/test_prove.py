@@ -554,6 +554,7 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
 
 ENVIRONMENTS = '''import functools
 import inspect
+import os
 import random
 import threading
 import time
@@ -626,6 +627,10 @@ class Stuck(Sound):
             time.sleep(0.1)
         return 1.0
 
+class Ends(Sound):
+    def get_reward(self):
+        return 1.0 if self.right else os._exit(0)
+
 class Submits(Tool):
     def guess(self, answer: str) -> str:
         """Guess.
@@ -663,7 +668,7 @@ FOUND = {  # what is found of an environment; nothing of the others
     "Asks": ["grpo_train.py pays "],
     "Keeps": ["reset: an object that served other conversations pays"],
     "Chance": ["not_repeatable: "],
-    "PaysWords": ["silence: it is paid 1 on average", "nonsense: "],
+    "PaysWords": ["silence: it is paid 1 on average, at most 1", "nonsense: "],
     "PaysNothing": ["gold: gold answers (<answer>{}</answer>) have less than full marks, 1, in 3 of 3 rows"],
     "Raises": ["fault: silence: environment Raises, row 1, prompt '0?': reply raised IndexError"],
     "Fails": [
@@ -703,11 +708,12 @@ def test_nothing_is_said_against_the_examples(tmp_path, capsys, name):
     assert (code, report["findings"], report["figures"]["gold"]["full_marks"]) == (0, [], 1), report
 
 
-def test_an_environment_that_never_returns_is_told(tmp_path, capsys):
+def test_an_environment_that_never_returns_or_ends_its_process_is_named(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
     rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "4"}])
-    code, _, err = run(capsys, f"{tmp_path}/mine.py:Stuck", "--data", rows, "--minutes", 0.02)
-    assert code == 2 and "conversations take longer than" in err
+    for name, finding in (("Stuck", "hung: "), ("Ends", "died: in gold, row 1, it ended its process (exit code 0)")):
+        code, report, _ = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", rows, "--minutes", 0.05)
+        assert code == 1 and report["findings"][0].startswith(finding), report
 
 
 def test_what_makes_environments_is_told_from_rewards(tmp_path):

@@ -19,8 +19,10 @@ from conftest import (
     run_script,
     save_random_model,
 )
+from test_multi_turn_template import ADDER, changed
 
 from programs.selfcheck.conversation_checks import TURN_CHECKS
+from programs.selfcheck.input_checks import template_ends_at_generation
 from programs.selfcheck.run import load_trainer
 
 PPO, TEMPLATES = SCRIPTS / "ppo_train.py", ROOT / "templates"
@@ -279,6 +281,10 @@ def token_values(*known):
 # teacher without the temperature: distillation, advantages_detached alone
 def reverse_kl(student, teacher, *more):
     return right(student, teacher * 0.8, *more)
+
+# no generation prompt: grpo, template_ends_at_generation
+def load_rows(config, tokenizer, file):
+    return [r | {'prompt_ids': r['prompt_ids'][:-1]} for r in right(config, tokenizer, file)]
 """
 PLANTED = {
     fault: (page, check, bool(alone), text)
@@ -500,6 +506,16 @@ def test_a_listed_change_of_the_page_passes(inputs, adapted, change):
     assert all(passed for passed, _ in found.values()), found
 
 
+def test_tools_are_expected_in_a_prompt(inputs, tmp_path):
+    """With the tools of the environment, the prompt begins with more than its messages."""
+    (tmp_path / "adder.py").write_text(ADDER)
+    trainer = load_trainer(str(changed("tools", tmp_path)))
+    flags = ["--model", str(ROOT / "assets" / "tiny_tools_lm"), "--environment", f"{tmp_path}/adder.py:Adder"]
+    assert not trainer.parse([*inputs, *flags, "--max_turns", "2"])
+    trainer.load()
+    assert template_ends_at_generation(trainer)[0] is True
+
+
 def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, adapted):
     """One object may serve many conversations, as long as one has ended before the next one begins."""
     old = """    talks = play(config, models, make, rows, greedy)
@@ -531,6 +547,11 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         "(ids[: len(ids) - talk.ended]) => (ids[: len(ids) - talk.ended]); "
         "ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]; "
         "logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]",
+    ),
+    "conversation rendered anew": (
+        "turn_mask",
+        "+ said * talk.goes_on => + said * talk.goes_on; talk.tokens = [(i, 1, 0, 0.0) for i in "
+        "render(models.tokenizer, talk.messages)] if talk.goes_on else talk.tokens",
     ),
     "rewards of the conversations in reverse": (
         "turn_state",
