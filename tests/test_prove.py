@@ -224,18 +224,25 @@ def adapter(base=TINY_LM, std: float = 0.02):
     return model
 
 
+def with_part_of_an_adapter(folder):
+    adapter().save_pretrained(folder / "final")
+    with_tensors(lambda x: dict([*x.items()][4:]), "adapter_model.safetensors")(folder)
+
+
 RUN_FAULTS = {  # what is found: how far the model moved, and what is wrong with the run's settings or folder
     "unchanged start": (0.0, {}),
     "6 of 6 held-out prompts": (1e-3, {"data": str(EVAL_DATA)}),
     "fell from": (0.3, {"eval_rows": 32}),
     "no such judge": (1e-3, {"reward": "fails"}),
     " tensors are missing, such as": (1e-3, with_tensors(lambda x: dict([*x.items()][1:]))),
+    "Found missing adapter keys": (1e-3, with_part_of_an_adapter),
     "has no chat template": (1e-3, lambda folder: (folder / "final" / "chat_template.jinja").unlink()),
     "embeddings of": (1e-3, with_another_token),
     "weights that are not finite": (math.nan, with_value("config.json", "model", value="/gone")),
     "4 of 6 held-out prompts": (1e-3, with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?"))),
     "goes on to step 60": (1e-3, with_log(60, 12)),
     "says 200 evaluated rows": (1e-3, with_log(20, 200)),
+    "says eval/accuracy nan at step 4, which is no share": (1e-3, with_log(4, 12, math.nan)),
 }
 
 
@@ -459,7 +466,9 @@ def with_full_marks(sample: dict, **more) -> dict:
 PLANTS = {
     "results.json says 0.99": stated("value", 0.99),
     "results.json says 23 of": stated("n", 23),
+    "results.json says nan": stated("value", math.nan),
     "Wilson's formula": stated("ci95", [0.1, 0.2]),
+    "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(
         lambda rows: [with_full_marks(x, completion="7", gold="7") for x in rows]
     ),
@@ -730,6 +739,7 @@ BAD = {  # a thing, and words of the one line that is said of it
     "nothing": ("", "no file or folder"),
     "notes.md": ("text", "none of these"),
     "my_file.py": ("import nothing_at_all\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "No module"),
+    "unparsed.py": ("def f(:", "cannot be read"),
     "hydra.yaml": ("actor_rollout_ref:\n  model: {path: m}\n", "verl's own YAML"),
     "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),

@@ -155,6 +155,7 @@ def test_an_edited_page_passes(run_checks, adapted, names):
 CLIPPED = "ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)"
 OLD = "policy_loss(logprobs, old, advantages"
 CLIP_FAULTS = {
+    "the smaller term": ("torch.maximum(plain, bounded)", "torch.minimum(plain, bounded)"),
     "no clip": (CLIPPED, "ratio"),
     "low and high exchanged": (CLIPPED, "ratio.clamp(1 - clip_eps_high, 1 + clip_eps_low)"),
     "a bounded log-ratio": (".clamp(-20, 20).exp()", ".clamp(-20, 0).exp()"),
@@ -263,6 +264,11 @@ def gae(rewards, values, response_mask, gamma, gae_lambda):
 def make_experience(config, models, batch):
     return right(dataclasses.replace(config, kl_coef=-config.kl_coef), models, batch)
 
+# score at the first token: ppo, experience_formula
+def gae(rewards, values, mask, *more):
+    score, first = rewards.sum(1, keepdim=True), mask.int().argmax(1, keepdim=True)
+    return right(torch.zeros_like(rewards).scatter(1, first, score), values, mask, *more)
+
 # whitened over the padding: ppo, experience_formula
 def make_experience(config, models, batch):
     made = right(config, models, batch)
@@ -314,6 +320,12 @@ SCRIPT_FAULTS = {  # the check that has to name it, the text of ppo_train.py, wh
         "first_update_ratio",
         "policy_terms(config, piece, logprobs)\n",
         'policy_terms(config, piece | {"old_logprobs": piece.get("ref_logprobs", piece["old_logprobs"])}, logprobs)\n',
+    ),
+    "sequence means in each micro-batch": (
+        "accumulation",
+        "for _, _, piece in pieces_of_batch(config, models, batch, rows):\n",
+        "for piece_rows, _, piece in pieces_of_batch(config, models, batch, rows):\n"
+        '        tokens = batch["response_mask"].sum() / len(rows) * len(piece_rows)\n',
     ),
     "sampler without the temperature": (
         "sampler_agreement",
