@@ -224,18 +224,25 @@ def adapter(base=TINY_LM, std: float = 0.02):
     return model
 
 
+def with_part_of_an_adapter(folder):
+    adapter().save_pretrained(folder / "final")
+    with_tensors(lambda x: dict([*x.items()][4:]), "adapter_model.safetensors")(folder)
+
+
 RUN_FAULTS = {  # what is found: how far the model moved, and what is wrong with the run's settings or folder
     "unchanged start": (0.0, {}),
     "6 of 6 held-out prompts": (1e-3, {"data": str(EVAL_DATA)}),
     "fell from": (0.3, {"eval_rows": 32}),
     "no such judge": (1e-3, {"reward": "fails"}),
     " tensors are missing, such as": (1e-3, with_tensors(lambda x: dict([*x.items()][1:]))),
+    "Found missing adapter keys": (1e-3, with_part_of_an_adapter),
     "has no chat template": (1e-3, lambda folder: (folder / "final" / "chat_template.jinja").unlink()),
     "embeddings of": (1e-3, with_another_token),
     "weights that are not finite": (math.nan, with_value("config.json", "model", value="/gone")),
     "4 of 6 held-out prompts": (1e-3, with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?"))),
     "goes on to step 60": (1e-3, with_log(60, 12)),
     "says 200 evaluated rows": (1e-3, with_log(20, 200)),
+    "says eval/accuracy nan at step 4, which is no share": (1e-3, with_log(4, 12, math.nan)),
 }
 
 
@@ -459,7 +466,9 @@ def with_full_marks(sample: dict, **more) -> dict:
 PLANTS = {
     "results.json says 0.99": stated("value", 0.99),
     "results.json says 23 of": stated("n", 23),
+    "results.json says nan": stated("value", math.nan),
     "Wilson's formula": stated("ci95", [0.1, 0.2]),
+    "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(
         lambda rows: [with_full_marks(x, completion="7", gold="7") for x in rows]
     ),
@@ -554,6 +563,7 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
 
 ENVIRONMENTS = '''import functools
 import inspect
+import os
 import random
 import threading
 import time
@@ -626,6 +636,10 @@ class Stuck(Sound):
             time.sleep(0.1)
         return 1.0
 
+class Ends(Sound):
+    def get_reward(self):
+        return 1.0 if self.right else os._exit(0)
+
 class Submits(Tool):
     def guess(self, answer: str) -> str:
         """Guess.
@@ -663,7 +677,7 @@ FOUND = {  # what is found of an environment; nothing of the others
     "Asks": ["grpo_train.py pays "],
     "Keeps": ["reset: an object that served other conversations pays"],
     "Chance": ["not_repeatable: "],
-    "PaysWords": ["silence: it is paid 1 on average", "nonsense: "],
+    "PaysWords": ["silence: it is paid 1 on average, at most 1", "nonsense: "],
     "PaysNothing": ["gold: gold answers (<answer>{}</answer>) have less than full marks, 1, in 3 of 3 rows"],
     "Raises": ["fault: silence: environment Raises, row 1, prompt '0?': reply raised IndexError"],
     "Fails": [
@@ -703,11 +717,12 @@ def test_nothing_is_said_against_the_examples(tmp_path, capsys, name):
     assert (code, report["findings"], report["figures"]["gold"]["full_marks"]) == (0, [], 1), report
 
 
-def test_an_environment_that_never_returns_is_told(tmp_path, capsys):
+def test_an_environment_that_never_returns_or_ends_its_process_is_named(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
     rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "4"}])
-    code, _, err = run(capsys, f"{tmp_path}/mine.py:Stuck", "--data", rows, "--minutes", 0.02)
-    assert code == 2 and "conversations take longer than" in err
+    for name, finding in (("Stuck", "hung: "), ("Ends", "died: in gold, row 1, it ended its process (exit code 0)")):
+        code, report, _ = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", rows, "--minutes", 0.05)
+        assert code == 1 and report["findings"][0].startswith(finding), report
 
 
 def test_what_makes_environments_is_told_from_rewards(tmp_path):
@@ -724,6 +739,7 @@ BAD = {  # a thing, and words of the one line that is said of it
     "nothing": ("", "no file or folder"),
     "notes.md": ("text", "none of these"),
     "my_file.py": ("import nothing_at_all\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "No module"),
+    "unparsed.py": ("def f(:", "cannot be read"),
     "hydra.yaml": ("actor_rollout_ref:\n  model: {path: m}\n", "verl's own YAML"),
     "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),

@@ -237,22 +237,28 @@ grpo advantage, deviation of the batch | grpo advantage | x.std() => scores.std(
 # name of a broken function | ... | words of what is found
 BROKEN_EDITS = """
 no mask | ppo | loss.sum() / keep.sum() => loss.mean() | all places, padding included
-aggregation | ppo | ppo_loss => dapo_loss | loss.sum() / keep.sum() => means.mean() | aggregates by mean over sequences
-an empty row counts | gspo | * keep.any(1) => | but for an empty row
 no mask at all | clipped | (loss * mask).sum() / mask.sum() => loss.mean() | without the mask
 sign, with a mask left at None | ppo | return => return - | mask, eps_low => mask, loss_mask=None, eps_low \
 | sign flipped
 clip side | ppo | torch.maximum => torch.minimum | bound on the wrong side
 no clip | ppo | ratio.clamp(1 - eps_low, 1 + eps_high) => ratio | without a bound
+one bound | ppo | 1 - eps_low, 1 + eps_high => max=1 + eps_high | without its lower bound
+bounds exchanged | clipped | ppo => dapo | eps=0.2 => low=0.2, high=0.3 | - eps, 1 + eps => - high, 1 + low \
+| two bounds exchanged
 ratio | ppo | d.exp() => (-d).exp() | upside down
 detached | ppo | d.exp() => d.exp().detach() | gradient is not
 a tight bound on the ratio | ppo | d.exp() => d.clamp(-2, 2).exp() | none of the published
+aggregation | ppo | ppo_loss => dapo_loss | loss.sum() / keep.sum() => means.mean() | aggregates by mean over sequences
+empty row | ppo | ppo => grpo | .clamp(min=1) => | loss.sum() / keep.sum() => means.mean() | empty row
 in place | ppo | torch.where(keep, advantages, 0.0) => advantages.sub_(advantages.mean()) \
 | changes its caller's advantages
+an empty row counts | gspo | * keep.any(1) => | but for an empty row
 cispo with gradient | cispo | .detach() => | gradient is not
+kl dropped | grpo with KL | beta * kl => 0 * kl | without the KL term
 kl subtracted | grpo with KL | + beta * kl => - beta * kl | KL term subtracted
 a loss's kl upside down | grpo with KL | (ref - logp).exp() - ref + logp => (logp - ref).exp() - logp + ref \
 | policy and reference exchanged in its KL
+kl upside down | kl | d.exp() - d - 1 => (-d).exp() + d - 1 | policy and reference exchanged in its KL
 k3's sign | kl | d.exp() - d - 1 => d.exp() + d - 1 | the sign of k3's linear term flipped
 kl in the advantage, with its gradient | kl in the advantage | .detach() => | gradient is not
 value clip | value | torch.maximum => torch.minimum | the smaller of its two errors
@@ -260,11 +266,17 @@ values exchanged | value | o + (v - o).clamp => v + (o - v).clamp | values and o
 no eps | grpo advantage | + eps => | equal scores get nan
 batch mean | grpo advantage | x = scores[group_ids == g] => x = scores | = (x - => = (scores[group_ids == g] - \
 | batch as one group
+neighbours | grpo advantage of neighbours | num_generations): => group_ids): | -1, num_generations => -1, 4 \
+| neighbours as groups
 the baseline has its own | rloo \
 | (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1) => rewards.mean(1, keepdim=True) \
 | it computes dr_grpo_advantage
 gamma and lambda | gae | gamma * following => lam * following | gamma and lambda exchanged
+gae over padding | gae | torch.where(keep[:, t], values[:, t], following) => values[:, t] \
+| values, rewards = torch.where(keep, values, 0.0), torch.where(keep, rewards, 0.0) => pass | none of the published
 returns of rewards | gae | out + values => out + rewards | are not advantage + value
+whitened returns | gae | return out, out + values => out = torch.where(keep, (out - out[keep].mean()) / \
+out[keep].std(), 0.0); return out, out + values | are not advantage + value
 gae whitened over the padding | gae, whitened after its returns | out[keep] => out | whitened over the padding too
 sampler never read | weights of the sampler | * weight => | rollout_logp changes nothing
 sampler upside down | weights of the sampler | old_logp - rollout_logp => rollout_logp - old_logp | upside down
@@ -273,6 +285,7 @@ wrong axis of [B, T] | grpo of [T, B] | eps=0.2): => eps=0.2):  # all [B, T] | i
 entropy added | an entropy term | - entropy_coef => + entropy_coef | a larger entropy raises the loss
 whitened over the padding | whitened over the mask | advantages[mask > 0] => advantages \
 | none of the published
+a dataclass, detached | settings of a dataclass | .exp() => .exp().detach() | gradient is not
 another value later | grpo advantage | def => calls = [0]\\ndef \
 | return out => calls[0] += 1; return out if calls[0] < 4 else -out | another value in a later call
 """
@@ -377,8 +390,10 @@ UNCHECKED = {  # beside a sound masked mean
     "class PolicyLoss:\n    def __call__(self, logprobs, batch):\n        return -logprobs.mean()\n": False,
     "def compute_advantages(rewards, table):\n    return rewards - table\n": False,
     "def gae(rewards, values, dones, gamma, lam):\n    return rewards - values\n": False,
+    "def critic_loss(values, targets_of_td):\n    return (values - targets_of_td).mean()\n": False,
     "def plot_policy_loss(history):\n    return None\n": True,
     "def normalize_advantages(advantages, mask, size):\n    return advantages * mask\n": True,  # a helper
+    "def aggregate_loss(losses, mask, mode):\n    return losses * mask\n": True,
 }
 
 

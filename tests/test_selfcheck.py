@@ -19,8 +19,10 @@ from conftest import (
     run_script,
     save_random_model,
 )
+from test_multi_turn_template import ADDER, changed
 
 from programs.selfcheck.conversation_checks import TURN_CHECKS
+from programs.selfcheck.input_checks import template_ends_at_generation
 from programs.selfcheck.run import load_trainer
 
 PPO, TEMPLATES = SCRIPTS / "ppo_train.py", ROOT / "templates"
@@ -155,6 +157,7 @@ def test_an_edited_page_passes(run_checks, adapted, names):
 CLIPPED = "ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)"
 OLD = "policy_loss(logprobs, old, advantages"
 CLIP_FAULTS = {
+    "the smaller term": ("torch.maximum(plain, bounded)", "torch.minimum(plain, bounded)"),
     "no clip": (CLIPPED, "ratio"),
     "low and high exchanged": (CLIPPED, "ratio.clamp(1 - clip_eps_high, 1 + clip_eps_low)"),
     "a bounded log-ratio": (".clamp(-20, 20).exp()", ".clamp(-20, 0).exp()"),
@@ -263,6 +266,11 @@ def gae(rewards, values, response_mask, gamma, gae_lambda):
 def make_experience(config, models, batch):
     return right(dataclasses.replace(config, kl_coef=-config.kl_coef), models, batch)
 
+# score at the first token: ppo, experience_formula
+def gae(rewards, values, mask, *more):
+    score, first = rewards.sum(1, keepdim=True), mask.int().argmax(1, keepdim=True)
+    return right(torch.zeros_like(rewards).scatter(1, first, score), values, mask, *more)
+
 # whitened over the padding: ppo, experience_formula
 def make_experience(config, models, batch):
     made = right(config, models, batch)
@@ -281,6 +289,10 @@ def token_values(*known):
 # teacher without the temperature: distillation, advantages_detached alone
 def reverse_kl(student, teacher, *more):
     return right(student, teacher * 0.8, *more)
+
+# no generation prompt: grpo, template_ends_at_generation
+def load_rows(config, tokenizer, file):
+    return [r | {'prompt_ids': r['prompt_ids'][:-1]} for r in right(config, tokenizer, file)]
 """
 PLANTED = {
     fault: (page, check, bool(alone), text)
@@ -310,6 +322,12 @@ SCRIPT_FAULTS = {  # the check that has to name it, the text of ppo_train.py, wh
         "first_update_ratio",
         "policy_terms(config, piece, logprobs)\n",
         'policy_terms(config, piece | {"old_logprobs": piece.get("ref_logprobs", piece["old_logprobs"])}, logprobs)\n',
+    ),
+    "sequence means in each micro-batch": (
+        "accumulation",
+        "for _, _, piece in pieces_of_batch(config, models, batch, rows):\n",
+        "for piece_rows, _, piece in pieces_of_batch(config, models, batch, rows):\n"
+        '        tokens = batch["response_mask"].sum() / len(rows) * len(piece_rows)\n',
     ),
     "sampler without the temperature": (
         "sampler_agreement",
@@ -502,6 +520,16 @@ def test_a_listed_change_of_the_page_passes(inputs, adapted, change):
     assert all(passed for passed, _ in found.values()), found
 
 
+def test_tools_are_expected_in_a_prompt(inputs, tmp_path):
+    """With the tools of the environment, the prompt begins with more than its messages."""
+    (tmp_path / "adder.py").write_text(ADDER)
+    trainer = load_trainer(str(changed("tools", tmp_path)))
+    flags = ["--model", str(ROOT / "assets" / "tiny_tools_lm"), "--environment", f"{tmp_path}/adder.py:Adder"]
+    assert not trainer.parse([*inputs, *flags, "--max_turns", "2"])
+    trainer.load()
+    assert template_ends_at_generation(trainer)[0] is True
+
+
 def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, adapted):
     """One object may serve many conversations, as long as one has ended before the next one begins."""
     old = """    talks = play(config, models, make, rows, greedy)
@@ -533,6 +561,11 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         "(ids[: len(ids) - talk.ended]) => (ids[: len(ids) - talk.ended]); "
         "ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]; "
         "logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]",
+    ),
+    "conversation rendered anew": (
+        "turn_mask",
+        "+ said * talk.goes_on => + said * talk.goes_on; talk.tokens = [(i, 1, 0, 0.0) for i in "
+        "render(models.tokenizer, talk.messages)] if talk.goes_on else talk.tokens",
     ),
     "rewards of the conversations in reverse": (
         "turn_state",

@@ -20,8 +20,8 @@
                        it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether
                        hostile programs get paid, read or change anything, or end the reward
     FILE.py:Class      an environment, with --data: what scripted answers are paid (gold, silence, nonsense, several
-                       answers, meaningless calls), and whether the same answers have the same returns alone, side by
-                       side, and in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
+                       answers, meaningless calls), in a process of its own, and whether they have the same returns
+                       alone, side by side, and in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's loop
     FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as: value and gradient
                        against float64 loops over single tokens, with padding, a hole in the mask, an empty row, large
                        ratios and equal scores; later calls; GAE's returns; a loss's entropy term and use of the

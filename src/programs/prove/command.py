@@ -28,7 +28,7 @@ FLAGS = {"formulas": "--as", "python": "--python", "flags": "flags after --"}
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        usage="%(prog)s THING [--flag value ...] [-- flags of a trainer or of reward_preflight.py]",
+        usage="%(prog)s THING [--flag value ...] [-- flags of a trainer, an environment or reward_preflight.py]",
         description=__doc__,
         formatter_class=Help,
         allow_abbrev=False,

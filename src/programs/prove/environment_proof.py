@@ -6,10 +6,15 @@ import dataclasses
 import inspect
 import itertools
 import json
+import multiprocessing
+import os
+import random
 import re
 import signal
 import statistics
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,11 +34,18 @@ from programs.prove.reward_proof import ANSWER_FORMS
 TURNS = 8  # of a conversation, unless --max_turns
 GOLD_ROWS, ROWS, TRIAL_ROWS = 32, 8, 4  # rows for gold answers; for others; to choose gold's form
 FULL_SHARE = 0.95  # share of full marks that counts as such, and of the rows whose gold answers must have them
-ALLOWED = {"silence": 0.05, "nonsense": 0.05, "meaningless calls": 0.5, "several answers": 0.25}  # of full marks
-TOOL_S = 10.0  # seconds for the tool calls of an answer, or for a reply
+ALLOWED = {
+    "silence": 0.05,
+    "nonsense": 0.05,
+    "brackets": 0.05,
+    "meaningless calls": 0.5,
+    "several answers": 0.25,
+}  # of full marks
+TOOL_S = 6.0  # seconds for the tool calls of an answer, or for a reply
+LOAD_S = 300.0  # seconds to import the environment
 ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with the answer
 JUNK_TEXT = "Lorem qzx vwpt {[(<$\\\u202e\U0001f9ee jkh."
-SAMPLE = {"string": "nothing", "integer": 1, "number": 1.0, "boolean": False, "array": [], "object": {}}
+SAMPLE = {"integer": 1, "number": 1.0, "boolean": False, "array": [], "object": {}}
 # defaults of a run's settings that the parts read
 RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
 
@@ -68,7 +80,7 @@ def as_typed(value, kind: str):
     """A column's value as a tool parameter's type wants it: text as a number, anything as a string."""
     if kind in ("integer", "number") and isinstance(value, str):
         with contextlib.suppress(ValueError):
-            return json.loads(value)
+            return int(value) if kind == "integer" or re.fullmatch(r"-?\d+", value) else float(value)
     return str(value) if kind == "string" else value
 
 
@@ -91,12 +103,14 @@ def gold_scripts(columns: dict, kind, where: str) -> dict[str, list[str]]:
 
 def other_scripts(row: dict, kind, rows: list[dict]) -> dict[str, list[str]]:
     """{policy: script} of answers that earn nothing, and of calls with meaningless arguments."""
-    scripts = {"silence": [""], "nonsense": [JUNK_TEXT]}
+    scripts = {"silence": [""], "nonsense": [JUNK_TEXT], "brackets": ["(" * 100_000]}
     if kind.tools:
         calls = []
-        for tool in kind.tools:
+        for tool, text in itertools.product(kind.tools, ("nothing", "__import__('os')._exit(1)", {"a": [1]})):
             types = {x: p.get("type") for x, p in tool["function"]["parameters"]["properties"].items()}
-            given = {x: SAMPLE.get(t if isinstance(t, str) else "string") for x, t in types.items()}
+            given = {
+                x: (SAMPLE | {"string": text}).get(t if isinstance(t, str) else "string") for x, t in types.items()
+            }
             calls.append(call_text(tool["function"]["name"], given))
         scripts["meaningless calls"] = calls
     elif answer := answer_of(row["columns"]):
@@ -112,7 +126,8 @@ def answer_of(columns: dict) -> str | None:
 class Player:
     """Plays scripted conversations with an environment and the rewards beside it."""
 
-    def __init__(self, spec: str, rewards: list[str], rows: list[dict], turns: int):
+    def __init__(self, spec: str, rewards: list[str], rows: list[dict], turns: int, note: Callable):
+        self.note = note  # gets where it is, in words
         self.rewards = [full_spec(spec) for spec in rewards]
         self.environments, self.reward = load_scored(SimpleNamespace(environment=spec, reward=self.rewards, **RUN))
         check_environment_rows(self.environments, rows)
@@ -132,59 +147,87 @@ class Player:
         return [sum(weights[k] * (x or 0.0) for k, x in of_talk.items()) for of_talk in scores], talks
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float, spec: str):
-    """Raise UserError in the main thread after some time, as a method of an environment may never return."""
-
-    expired = []
-
-    def stop(*_):
-        expired.append(True)
-        raise KeyboardInterrupt  # no Exception, which the loop of conversations takes for the environment's
-
-    usual = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    except KeyboardInterrupt:
-        got = f"got {spec}, whose conversations take longer than {seconds:g} s"
-        need(not expired, f"{got}; expected methods that return; try a larger --minutes")
-        raise
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, usual)
-
-
 def prove_environment(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
-    """Play scripted answers to rows of `data`, again and in all four programs; compare what they are paid."""
+    """`prove_played` in a process of its own, which an environment may end or never give back."""
     parser = argparse.ArgumentParser(prog="prove.py ENV.py:Class --data FILE --", allow_abbrev=False)
     parser.add_argument("--reward", action="append", default=[], metavar="FN", help="a reward beside the environment")
     parser.add_argument("--prompt_column", default="prompt", metavar="NAME", help="column with the prompt")
     parser.add_argument("--max_turns", type=int, default=TURNS, metavar="N", help="answers in a conversation")
-    given, proof, rows = parse_flags(parser, flags), Proof("environment", spec), read_rows(data)
-    rows = [prompt_row(row, given.prompt_column, data) | {"number": i} for i, row in enumerate(rows, 1)]
-    rows = rows[:: max(1, len(rows) // GOLD_ROWS)][:GOLD_ROWS]
-    with contextlib.redirect_stdout(sys.stderr), time_limit(seconds, spec):
-        player = Player(spec, given.reward, rows, given.max_turns)
-        plays = {"gold": gold_plays(proof, player, rows, data)}
-        for row in rows[:: max(1, len(rows) // ROWS)][:ROWS]:
-            for policy, script in other_scripts(row, player.kind_of(row), rows).items():
-                plays.setdefault(policy, []).append((row, script))
-        plays |= {policy: played(proof, player, policy, pairs) for policy, pairs in plays.items() if policy != "gold"}
-        describe_payment(proof, plays, data)
-        few = [play for of_policy in plays.values() for play in of_policy[:ROWS]]
-        if not few:
-            proof.skip("What the four places pay", "no conversation came to its end")
-            return proof
-        few.sort(key=lambda play: -play["return"])  # what an object keeps of the best shows in the worst
-        compare_ways(proof, few, ways_of_playing(player, few) | places(spec, player.rewards, player.limits, few))
+    given, place, proof = parse_flags(parser, flags), "the import", Proof("environment", spec)
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=send_proof, args=(theirs, given, spec, data))
+    process.start()
+    end = (heard := time.monotonic()) + LOAD_S
+    try:
+        while place and time.monotonic() < end and (process.is_alive() or ours.poll()):
+            if ours.poll(0.05):
+                (place, proof), heard = ours.recv(), time.monotonic()
+                end = end if ", row " in place else heard + seconds  # libraries take their time to load
+        is_late = process.is_alive()
+    finally:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)  # and what the environment has started
+        process.kill()
+        process.join()
+    if isinstance(proof, UserError):
+        raise proof
+    if place and not is_late:
+        ended = f"died: in {place}, it ended its process (exit code {process.exitcode})"
+        proof.find(f"{ended}; try running what a model writes in another process, as sandbox.py does")
+    elif ", row " in place and time.monotonic() - heard > seconds / 4:
+        proof.find(f"hung: {place} takes more than {seconds / 4:g} s; try methods that return; a tool has {TOOL_S:g} s")
+    elif place:
+        got = f"got {spec}, whose conversations take longer than {seconds:g} s ({place})"
+        need(proof.findings, f"{got}; expected methods that return; try a larger --minutes")
+        proof.skip("The rest", f"it takes longer than {seconds:g} s ({place})")
     return proof
+
+
+def send_proof(connection, given: argparse.Namespace, spec: str, data: str) -> None:
+    """Send pairs of where the environment is, "" at the end, and its proof so far, or what is wrong with the input."""
+    os.setpgrp()
+    os.dup2(2, 1)  # stdout is for the report
+    proof = Proof("environment", spec)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            prove_played(proof, given, data, lambda place: connection.send((place, proof)))
+    except UserError as error:
+        proof = UserError(str(error))
+    connection.send(("", proof))
+
+
+def prove_played(proof: Proof, given: argparse.Namespace, data: str, note: Callable) -> None:
+    """Play scripted answers to rows of `data`, again and in all four programs; compare what they are paid."""
+    rows = read_rows(data)
+    rows = [prompt_row(row, given.prompt_column, data) | {"number": i} for i, row in enumerate(rows, 1)]
+    rows = drawn(rows, GOLD_ROWS)
+    player = Player(proof.thing, given.reward, rows, given.max_turns, note)
+    note("the conversations")
+    plays = {"gold": gold_plays(proof, player, rows, data)}
+    for row in drawn(rows, ROWS):
+        for policy, script in other_scripts(row, player.kind_of(row), rows).items():
+            plays.setdefault(policy, []).append((row, script))
+    plays |= {policy: played(proof, player, policy, pairs) for policy, pairs in plays.items() if policy != "gold"}
+    describe_payment(proof, plays, data)
+    few = [play for of_policy in plays.values() for play in of_policy[:ROWS]]
+    if not few:
+        proof.skip("What the four places pay", "no conversation came to its end")
+        return
+    few.sort(key=lambda play: -play["return"])  # what an object keeps of the best shows in the worst
+    note("the conversations, played again")
+    compare_ways(proof, few, ways_of_playing(player, few) | places(proof.thing, player.rewards, player.limits, few))
+
+
+def drawn(rows: list[dict], most: int) -> list[dict]:
+    """At most so many rows, at random, as environments may alternate; in their order."""
+    return sorted(random.Random(0).sample(rows, min(most, len(rows))), key=lambda row: row["number"])
 
 
 def played(proof: Proof, player: Player, policy: str, pairs: list[tuple]) -> list[dict]:
     """Play (row, script) pairs one after another, up to the first that raises or whose tool hangs: a finding."""
     plays = []
     for row, script in pairs:
+        player.note(f"{policy}, row {row['number']}")
         try:
             (value,), (talk,) = player.returns([(row, script)])
         except UserError as error:  # names the row, the file and the line
@@ -192,12 +235,12 @@ def played(proof: Proof, player: Player, policy: str, pairs: list[tuple]) -> lis
             proof.find(f"fault: {policy}: {text}; try accepting whatever a model may say")
             break
         results = [message for message in talk.messages if message["role"] == "tool"]
-        late = [x["name"] for x in results if "no answer in" in x["content"]]
-        errors = [x["content"][:200] for x in results if re.match(r"\{['\"]error['\"]: ", x["content"])]
-        plays.append({"policy": policy, "row": row, "script": script, "return": value, "errors": errors})
-        if late:
+        errors = [x for x in results if re.match(r"\{['\"]error['\"]: ", x["content"])]
+        if late := [x["name"] for x in errors if f"no answer in {TOOL_S:g} s" in x["content"]]:
             proof.find(f"hung_tool: tool {late[0]} gave no answer in {TOOL_S:g} s; try a limit inside the tool")
             break
+        errors = [x["content"][:200] for x in errors]
+        plays.append({"policy": policy, "row": row, "script": script, "return": value, "errors": errors})
     return plays
 
 
@@ -236,8 +279,9 @@ def describe_payment(proof: Proof, plays: dict[str, list[dict]], data: str) -> N
         others = ", ".join(f"{policy} {value:g}" for policy, value in proof.figures["most_paid"].items())
         proof.say(f"{proof.thing} was played on {data}: {marks}; the most that others are paid: {others}.")
     for policy, values in paid.items():
-        if (mean := statistics.fmean(values)) > ALLOWED[policy] * full:
-            proof.find(f"{policy}: it is paid {mean:g} on average, of {full:g}; try paying for the task alone")
+        if (most := max(values)) > ALLOWED[policy] * full:
+            mean = f"{statistics.fmean(values):g} on average, at most {most:g}"
+            proof.find(f"{policy}: it is paid {mean}, of {full:g}; try paying for the task alone")
 
 
 def ways_of_playing(player: Player, plays: list[dict]) -> dict:

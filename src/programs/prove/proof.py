@@ -37,7 +37,7 @@ class Proof:
         self.sentences.append(sentence)
 
     def find(self, finding: str) -> None:
-        self.findings.append(finding)
+        self.findings += [finding] if finding not in self.findings else []
 
     def skip(self, figure: str, why: str) -> None:
         """Note what could not be measured, also as a sentence."""

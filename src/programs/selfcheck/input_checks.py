@@ -1,4 +1,6 @@
-"""The check of end tokens, pad and vocabulary."""
+"""Checks of inputs: tokens, chat template."""
+
+import json
 
 from programs.selfcheck.trainer import Trainer, check
 
@@ -41,3 +43,30 @@ def turn_end(tokenizer) -> list[int]:
     text = tokenizer.apply_chat_template(chat, tokenize=False).rpartition(ANSWER)[2]
     special = set(tokenizer.all_special_ids)
     return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
+
+
+@check(moved=False)
+def template_ends_at_generation(s: Trainer):
+    """A chat prompt's ids are those of its messages in the chat template, with the start of the answer.
+
+    Try: encode chat prompts with add_generation_prompt=True, the tools and chat_template_kwargs, once.
+    """
+    tokenizer, rows = s.models.tokenizer, []
+    for row in s.rows:
+        turns = row["prompt"]
+        if isinstance(turns, str):  # sent as a chat by pages, by scripts with --chat
+            turns = [{"role": "user", "content": turns}] if getattr(s.config, "chat", True) else []
+        if turns and turns[-1]["role"] != "assistant":
+            rows.append((turns, [*row["prompt_ids"]]))
+    if not tokenizer.chat_template or not rows:
+        return None, "no chat template, or plain prompts: an instruct model needs --chat, or chat messages"
+    given = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}") | {"return_dict": True}
+    given["tools"] = [*getattr(s.module, "TOOLS", {}).values()] or None
+    for turns, ids in rows:
+        expected = tokenizer.apply_chat_template(turns, add_generation_prompt=True, **given)["input_ids"]
+        if ids != [*expected]:
+            return False, f"prompt ends {tokenizer.decode(ids)[-40:]!r}, expected {tokenizer.decode(expected)[-40:]!r}"
+    return True, f"{len(rows)} prompts end where an assistant turn starts: {tokenizer.decode(ids)[-30:]!r}"
+
+
+INPUT_CHECKS = (special_tokens, template_ends_at_generation)

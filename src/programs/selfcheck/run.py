@@ -15,12 +15,12 @@ from parts.foundation.processes import torch
 from parts.rewards.reward_forms import import_file
 from programs.selfcheck.adapters import CONTRACT, OnePage, ScriptsTrainer
 from programs.selfcheck.conversation_checks import TURN_CHECKS
-from programs.selfcheck.input_checks import special_tokens
+from programs.selfcheck.input_checks import INPUT_CHECKS
 from programs.selfcheck.numeric_checks import NUMERIC_CHECKS, own_logprobs
 from programs.selfcheck.trainer import PROBES, Trainer, networks, rest
 
 PROBE_TOKENS = 64  # of a real prompt that a probe is cut from
-CHECKS = (special_tokens, *NUMERIC_CHECKS, *TURN_CHECKS)
+CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
 
 
 def load_trainer(file: str) -> Trainer:
