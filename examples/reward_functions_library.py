@@ -22,12 +22,12 @@ option value keeps; w: the advised weight. Presets have weights:
 #       340-481  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
 #       484-565  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
 #       568-578  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       581-748  contract         The contract of every reward function: inputs, options, and valid values
-#       751-925  text parts       Find answers, blocks and sections in texts
-#      928-1208  correctness      Right answers, and programs that pass tests
-#     1211-1350  format           Layouts, style, repetition and length
-#     1353-1416  reward models    Models that score
-#     1419-1520  combined         Combined rewards and presets
+#       581-749  contract         The contract of every reward function: inputs, options, and valid values
+#       752-928  text parts       Find answers, blocks and sections in texts
+#      931-1218  correctness      Right answers, and programs that pass tests
+#     1221-1360  format           Layouts, style, repetition and length
+#     1363-1426  reward models    Models that score
+#     1429-1530  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -622,6 +622,7 @@ _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
     "abs_tol": ("a number from 0", _number_between(0)),
     "mode": ("all or fraction", lambda value: value in ("all", "fraction")),
     "tags": ("a list of different names without < and >", _are_tags),
+    "code_block_format.language": ("a word", lambda value: isinstance(value, str) and not re.search(r"[\s`]", value)),
     "cache": ("a number from 0 to max_length", _number_between(0)),
     "exceeded": ("None or a number", lambda value: value is None or _number_between()(value)),
     "max_penalty": ("a number of 0 or below", _number_between(high=0)),
@@ -757,9 +758,9 @@ _PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.
 _NUMBER = re.compile(
     rf"(?i:{ROUGHLY}|[^\W\d]\w{{0,8}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)"
-    r"(?:\s?/\s?([0-9]{1,20}))?( ?!)?"
+    r"(?:\s?/\s?([0-9]{1,20}))?((?<=\d) ?!+)?"
     # no other number, no other digit of any script after it
-    r"(?! ?(?:[ikxyz]|halves|thirds|squared|cubed|factorial|below|at (?:least|most))(?![\w-])|\+$| ?!)"
+    r"(?! ?(?:[ikxyz]|halves|thirds|squared|cubed|factorial|below|at (?:least|most))(?![\w-])|\+$)"
     rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"
 )
@@ -821,7 +822,7 @@ def _found(text: str, marked=True) -> list[str]:
 def extract_answer(text: str, marked=True) -> str | None:
     """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without one, "" if two differ."""
     answers = [_PLAIN.sub(r"\1", part.strip(_AROUND)) for part in _found(text, marked)]
-    return None if not answers else answers[-1] if len({*answers}) == 1 else ""
+    return None if not answers else answers[-1] if len({*map(without_words, answers)}) == 1 else ""
 
 
 def _stated(text: str) -> list[str]:
@@ -868,7 +869,9 @@ def _number(value) -> float | None:
     match = len(scales) < 2 and _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))  # no 3亿5000万
     try:
         number = Fraction(match[1] + match[2].replace(",", "")) / int(match[3] or 1) * math.prod(scales)
-        return math.gamma(number + 1) if match[4] else float(number)
+        if scales or not match[4] or number > 170:  # 5 million! is no factorial, nor is $1,000!
+            return float(number)
+        return math.gamma(number + 1) if match[4].strip() == "!" else None
     except (TypeError, ValueError, ArithmeticError):
         return None
 
@@ -972,22 +975,28 @@ def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
     return max(scores, default=None)
 
 
-_EXCLAIMED = re.compile(
-    r"(?<=\d)!(?!!*[*_]*\s*(?:[}$<]|\\[)\]t]))"
-)  # "The answer is 5!", no factorial as in \boxed{5!}
+_EXCLAIMED = re.compile(  # "It is 5!"; but factorials in \boxed{5!}, $5!$, <answer>5!</answer>, 5! + 1 and 5! (120)
+    r"(<answer>\s*[$\d.,]+ ?!+(?=\s*</))"
+    r"|(?<=\d) ?[!！]+(?![!！]| ?[-+*/^=×·] ?[\d(\\]| ?\\(?:times|cdot|frac)|[*_]*\s*(?:[}$]|\(=? ?\d|\\[)\]t]))"
+)
+_FACTORIAL = re.compile(r"\d{1,9}(?= ?!)")
 
 
 @reward
-def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
+def numeric_correctness(text, answer, prompt=None, *, rel_tol=1e-6, abs_tol=0.0):
     """1 if |x − g| ≤ max(rel_tol·|g|, abs_tol) for the final answer x and the gold g, else 0: {0, 1}, w 1.
-    Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234, 5! is 120. Set `abs_tol`
-    where g can be 0. Any one of a list of golds pays. A working, 9 * 2 = 18, is no number: math_equivalence reads it.
+    Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234, 5! is 120, and no answer where the
+    prompt has it. Set `abs_tol` where g can be 0. Any one of a list of golds pays. A working, 9 * 2 = 18, is no number:
+    math_equivalence reads it.
     >>> numeric_correctness(None, ["<answer>$1,234.0</answer>", "3.14"], [1234, "3.14159"])
     [1.0, 0.0]"""
-    text = _EXCLAIMED.sub(".", text)
+    wanted, asked = ({*_FACTORIAL.findall(given)} for given in (str(answer), completion_text(prompt, ())))
+    readings = _readings(text if wanted else _EXCLAIMED.sub(lambda m: m[1] or ".", text))
+    copied = (asked - wanted) & {*_FACTORIAL.findall(readings[0])}
     golds = [gold for gold in map(_number, map(marked_gold, _golds(answer))) if gold is not None]
-    number = next((number for number in map(_number, _readings(text)) if number is not None), math.nan)
-    return any(abs(number - gold) <= max(rel_tol * abs(gold), abs_tol) for gold in golds) if golds else None
+    number = next((number for number in map(_number, readings) if number is not None), math.nan)
+    right = not copied and any(abs(number - gold) <= max(rel_tol * abs(gold), abs_tol) for gold in golds)
+    return right if golds else None
 
 
 @reward(grades=True)
@@ -1148,6 +1157,7 @@ _TESTS = ("tests", "test_cases", "test", "test_list")  # the column's names in c
 def _verdict(code: str, tests, **settings):
     """Run tests, a list or its JSON, in the sandbox; None, with a warning, if they cannot be used."""
     sandbox = sibling("sandbox")
+    sandbox.check_limits(**{name: value for name, value in settings.items() if name.endswith(("_s", "_mb"))})
     try:
         tests = sandbox.loaded_tests(tests)
         if isinstance(tests, list | tuple) and tests and isinstance(tests[0], list | tuple):

@@ -31,34 +31,34 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       101-112  python source      Parses Python source in a process with threads
 #       115-163  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       166-174  bundle             Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       177-368  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       371-391  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       394-412  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       415-635  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       638-769  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       772-964  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      967-1103  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1106-1272  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1275-1602  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1605-1691  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1694-1733  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1736-1758  prompts            Load training and held-out prompts as token ids
-#     1761-1779  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1782-1814  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1817-1885  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1888-1907  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1910-1918  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1921-2050  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     2053-2332  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2335-2602  tests of programs  Read tests of programs in all published forms, for the sandbox; nothing is run
-#     2605-2720  answers            Read reference answers: bare ones, those that a worked solution marks, and lists …
-#     2723-2965  choices            Questions with choices: find the choices of a row, and which one is right
-#     2968-3302  forms              Convert rows of each form to the schema
-#     3305-3420  form names         Tell a row's form by the names of its fields, and convert it
-#     3423-3608  writing            Write rows for each target, and choose held-out rows
-#     3611-3897  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3900-3936  batches            Batches of prompts for torch's DataLoader, padded on the left
-#     3939-4157  command            The command line, and what --inspect shows
+#       177-373  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       376-396  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       399-417  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       420-657  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       660-791  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       794-986  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      989-1125  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1128-1294  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1297-1643  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1646-1732  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1735-1774  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1777-1799  prompts            Load training and held-out prompts as token ids
+#     1802-1820  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1823-1855  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1858-1926  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1929-1948  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1951-1959  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1962-2096  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2099-2381  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2384-2658  tests of programs  Read tests of programs in all published forms, for the sandbox; nothing is run
+#     2661-2776  answers            Read reference answers: bare ones, those that a worked solution marks, and lists …
+#     2779-3022  choices            Questions with choices: find the choices of a row, and which one is right
+#     3025-3399  forms              Convert rows of each form to the schema
+#     3402-3518  form names         Tell a row's form by the names of its fields, and convert it
+#     3521-3706  writing            Write rows for each target, and choose held-out rows
+#     3709-4009  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4012-4048  batches            Batches of prompts for torch's DataLoader, padded on the left
+#     4051-4290  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -251,24 +251,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -426,14 +431,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -502,8 +513,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -540,6 +553,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -550,7 +565,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -560,7 +579,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -568,6 +587,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -614,9 +636,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1285,7 +1307,7 @@ READ_FIRST = (
 DOUBTFUL = (
     "hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract essay "
     "knowledge situation transcript vignette email snippet constraints input_format output_format input_description "
-    "output_description search_results statement statements claim conclusion theory tools functions few_shot "
+    "output_description search_results statement statements claim conclusion theory tools functions "
     "responses_create_params prev_messages previous_messages previous_turns past_turns context_turns source_text "
     "reference_text full_text kontext textabschnitt contexte contexto passaggio 上下文 背景 文章 材料 原文 段落"
 ).split()
@@ -1332,6 +1354,8 @@ MISSING = (
     r"|proof|not ?found|No answer provided)\s*"
 )
 MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
+TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -1485,6 +1509,18 @@ def is_json_schema(name: str, value) -> bool:
     return typed or str(value.get("type")) in JSON_TYPES or bool(SCHEMA_KEYS & value.keys())
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
 def whole_text(prompt) -> str:
     """The text of a prompt: itself, or the texts of its messages."""
     return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
@@ -1493,7 +1529,9 @@ def whole_text(prompt) -> str:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
+    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
@@ -1557,8 +1595,8 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     several, number = [], re.compile(rf"[-+]?\d[\d.,]*|{SINGLE}")
     for value in (value for value in values if isinstance(value, list)):
-        items = [str(item).replace(",", "") for item in accepted(value)]
-        if len({item.lower() for item in items}) > 1 and all(map(number.fullmatch, items)):
+        items = [item.replace(",", "") for item in map(str, accepted(value)) if number.fullmatch(item)]
+        if len({round(float(i), 2) if re.fullmatch(r"\D?\d+(\.\d*)?", i) else i.lower() for i in items}) > 1:
             several.append(items[:3])
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
     odd[line] = several
@@ -1573,7 +1611,10 @@ def odd_prompt(row: dict, prompt) -> list[str]:
     is_dialogue = DIALOGUE.match(last) and not last.rstrip().endswith("<think>")
     flaws = (
         (placeholder_in(last), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
-        (message["role"] and holds_answer(f"{last} …"), "open an assistant's turn themselves, as a chat template does"),
+        (
+            message["role"] and holds_answer(f"{last} …"),
+            "open an assistant's turn themselves, and a chat template writes another",
+        ),
         (message["role"] == "assistant", "end with an answer, which the model continues; try data_loader.py"),
         (holds_answer(last) or is_dialogue, "are dialogues with answers as one text; try a list `messages`"),
         (unnamed_function(row, whole_text(prompt)), UNNAMED),
@@ -1951,6 +1992,11 @@ class Names:
     ).split()
     # columns of a row that is a single message, as in OpenAssistant
     MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
+    # one of several responses: \1 and the rest of the name are the same in each of them
+    COMPARED = re.compile(
+        r"(response|ref|reply|completion|output|summary|conversation)_?[a-z0-9]\Z"
+        r"|chosen|rejected|accepted|non_preferred|preferred|better|worse"
+    )
 
 
 class BadRow(RowFlaw):
@@ -2249,6 +2295,9 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
         passages = longer  # such as flores_passage; several might include distractors
     for name in passages:
         text, cell = passage(row[name]), opened(row[name])
+        if name.startswith("table") and isinstance(row[name], list) and all(isinstance(x, dict) for x in row[name]):
+            header = [*dict.fromkeys(key for item in row[name] for key in item)]
+            text = table([header, *([item.get(key, "") for key in header] for item in row[name])])
         if isinstance(row[name], str) and isinstance(cell, list) and "json" not in question.lower():  # 2Wiki's
             documents = passage(cell) if any(isinstance(part, dict) or is_titled(part) for part in cell) else None
             text = documents if documents and all(part.strip() in documents for part in texts_in(cell)) else text
@@ -2511,7 +2560,8 @@ def calls_on_stdin(tests, name: str, row: dict, asked: str) -> list[str]:
     for text in filter(None, given):  # examples in the prompt do not count
         asked = asked.replace(text.strip(), "")
     for text, word in zip(given, called, strict=True):
-        named = rf"`{word}\b|\b{word}\(|(?i:\b{word}\b)" if all(called) and given[1:] else rf"`{word}\b|\b{word}\("
+        named = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
+        named += rf"|(?i:\b{word}\b)" if all(called) and given[1:] else ""
         if word and (word == function or re.search(named, asked)):
             expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
             raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
@@ -2533,7 +2583,9 @@ def check_runnable(row: dict, name: str) -> None:
             return
         tests, name = [{"function": function, "args": given, "expected": None} for given in inputs], f"{name}.inputs"
     tests = [tests] if isinstance(tests, str) else tests
-    if all(isinstance(test, str) for test in tests):
+    if any(isinstance(test, str) for test in tests) and not all(isinstance(test, str) for test in tests):
+        raise BadRow(name, "Python source beside other tests", "tests in one form")
+    if isinstance(tests[0], str):
         return check_asserts(tests, name, entry_point, row)
     on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
     for number, test in enumerate(tests):
@@ -2571,8 +2623,12 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     if None in trees or not all(source.strip() for source in sources):
         raise BadRow(name, f"{shown(sources)}, part of which is empty or does not parse", "Python source")
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    if not any(map(is_counted, nodes)):
-        raise BadRow(name, "tests that assert nothing", "an assert that is run, or a unittest.TestCase")
+    called = {node.id for node in nodes if isinstance(node, ast.Name)} | {"check"}  # the sandbox calls check and test…
+    idle = [node for tree in trees for node in tree.body if isinstance(node, FUNCTIONS) and node.name not in called]
+    unused = {part for node in idle if not node.name.startswith("test") for part in ast.walk(node)}
+    if not any(is_counted(node) for node in nodes if node not in unused):
+        expected = "an assert that is run, or a unittest.TestCase"
+        raise BadRow(name, "tests that assert nothing, or only in functions that are never called", expected)
     words = [node for node in nodes if isinstance(node, ast.Name)]
     loaded = {node.id for node in words if isinstance(node.ctx, ast.Load)}
     given = {word for node in nodes for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
@@ -2849,12 +2905,13 @@ def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[s
     agreed = [place for place in options if any(place in other for other in others)]
     if len(options) > 1 and not agreed and first is None and isinstance(value, str):
         raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
+    agreed = agreed if len(agreed) == 1 else []  # two ways to read both columns decide nothing
     place = (agreed or options)[0]
-    notes = [
-        f"rows name another choice in {other}; {name} is taken"
-        for other in cells
-        if place not in (places[other] or [place])
-    ]
+    notes = []
+    for other in cells:
+        unread = places[other] == [] and as_number(cells[other], choices) is not None  # a number past the last choice
+        if unread or place not in (places[other] or [place]):
+            notes.append(f"rows name another choice in {other}; {name} is taken")
     number = as_number(value, choices)
     is_open = number is not None and name not in named and first is None and 0 < number < len(choices.texts)
     if is_open and not agreed and len(choices.columns) == 1 and place == number - (start or 0):
@@ -3006,7 +3063,15 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", expected)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            advice = f"--map {names[0]}=COLUMN, or =COLUMN.FIELD for a field of an object"
+            cells = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
+            fields = {
+                key: [name for name in (*names, *Names.CHAT) if name in cell]
+                for key, cell in cells.items()
+                if isinstance(cell, dict)
+            }
+            paths = [f"{key}.{inner[0]}" for key, inner in fields.items() if inner]
+            path = paths[0] if len(paths) == 1 else "COLUMN, or =COLUMN.FIELD for a field of an object"
+            advice = f"--map {names[0]}={path}"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{expected}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -3140,7 +3205,8 @@ class Shape:
         out |= {name: value for name, value in rest.items() if name not in out}
         if not self.is_ours:
             for name in filter(ALIASES.fullmatch, rest if "answer" in out else ()):
-                if not {*texts_in(opened(rest[name]))} <= {*texts_in(out["answer"])}:
+                given = {text.lower() for text in texts_in(out["answer"])}
+                if not {text.lower() for text in texts_in(opened(rest[name]))} <= given:
                     self.notes.append(f"rows may have more accepted answers in {name}; answer may be a list of all")
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
@@ -3152,8 +3218,37 @@ class Shape:
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.untaken = [name for name, value in rest.items() if isinstance(value, str | int | list | dict)]
+                self.look_for_answers(rest)
         return out
+
+    def look_for_answers(self, rest: dict) -> None:
+        """List the columns, or fields of objects, that may hold answers or tests; note responses to compare."""
+        self.untaken, responses = [], compared(self.row)
+        if responses:
+            note = f"rows have responses to compare in {', '.join(responses)}, which no form reads"
+            self.notes.append(f"{note}; for preferences, --map chosen=COLUMN rejected=COLUMN")
+        for name, value in ((name, value) for name, value in rest.items() if name not in responses):
+            cell = opened(value) if isinstance(opened(value), dict) else {}
+            known = [f"{name}.{key}" for key in (*Names.ANSWER, *Names.TESTS) if not is_empty(cell.get(key))]
+            self.untaken += known or [name] * isinstance(value, str | int | list | dict)
+
+
+def compared(row: dict) -> list[str]:
+    """Columns of several responses: response_a and response_b, chosen_x and rejected_x, a list `completions`."""
+    filled = [name for name, value in row.items() if isinstance(value, str | list | dict) and not is_empty(value)]
+    stems = {name: Names.COMPARED.sub(r"\1", name.lower()) for name in filled if Names.COMPARED.search(name.lower())}
+    several = [name for name in stems if [*stems.values()].count(stems[name]) > 1]
+    answers = row.get("completions")
+    return several or ["completions"] * (isinstance(answers, list) and len(answers) > 1)
+
+
+def check_pick(row: dict) -> None:
+    """Raise BadRow for an answer, or a better completion, that only names one of several responses to compare."""
+    names = {text.lower() for name in compared(row) for text in (name, name[-1])}
+    for name in ("answer", "chosen"):
+        if str(row.get(name)).lower() in names:
+            got = f"{shown(row[name])}, which seems to name a response in another column"
+            raise BadRow(name, got, "the text of the response", "copying it, or --drop for the other columns")
 
 
 def as_prompts(shape: Shape) -> None:
@@ -3162,6 +3257,7 @@ def as_prompts(shape: Shape) -> None:
         if shape.row.keys() >= {*names}:
             got, advice = f"one message of a conversation ({', '.join(names)})", "--drop for these columns"
             raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
+    check_pick(shape.row)
     shape.prompt()
 
 
@@ -3227,6 +3323,7 @@ def as_conversation(shape: Shape) -> None:
         if marks_answer(text) and shape.row.get("answer") is None:
             shape.notes.append("rows mark a final answer in solution; for rewards, --kind math takes it as answer")
         return
+    check_pick(shape.row)
     if gold := shape.name(Names.ANSWER if marks_answer(text) or names_value(text) else Names.GOLD):
         shape.gold(gold)  # in Tulu 3's data for verifiable rewards `ground_truth`, in ms-swift's `solution`
 
@@ -3236,7 +3333,7 @@ def as_preferences(shape: Shape) -> None:
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
-    names |= {name[-1:] for name in names}  # response_a, response_1
+    names |= {name[-1] for name in names if Names.COMPARED.search(name.lower())}  # response_a, response_1
     if {str(chosen), str(rejected)} <= names and not choices_of(shape.row):
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
@@ -3342,7 +3439,8 @@ def present(row: dict) -> tuple[str, ...]:
 def repeats_prompt(row: dict) -> bool:
     """Whether the prompt only repeats the first user turn of a conversation in another column."""
     turns = next((row[name] for name in Names.CHAT if isinstance(row.get(name), list)), [])
-    texts = [turn.get("content", turn.get("value")) for turn in turns[:2] if isinstance(turn, dict)]
+    asked = [x for x in turns if isinstance(x, dict) and x.get("role", x.get("from")) in ("user", "human")]
+    texts = [turn.get("content", turn.get("value")) for turn in asked[:1]]
     return isinstance(row.get("prompt"), str) and row["prompt"] in texts
 
 
@@ -3528,8 +3626,8 @@ def warn_of_dates(rows: list[dict]) -> None:
     """Warn about text columns that hold only dates, which pyarrow's JSON reader turns into datetimes."""
     texts: dict[str, list[str]] = {}
     for row in rows:
-        inner = (row.get("extra_info") or {}) | (row.get("reward_model") or {}) if "reward_model" in row else {}
-        for name, value in {**row, **inner}.items():
+        objects = [row[name] for name in ("extra_info", "reward_model") if isinstance(row.get(name), dict)]
+        for name, value in itertools.chain(*(cells.items() for cells in [row, *objects])):
             if isinstance(value, str):
                 texts.setdefault(name, []).append(value)
     if names := ", ".join(name for name, values in texts.items() if all(map(DATE_LIKE.fullmatch, values))):
@@ -3625,13 +3723,7 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            data = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
-            names = ", ".join([Path(x).name for x in inside if UNREAD.search(x.lower())][:5])
-            advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if names else ""
-            need(data, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
-            if names:
-                say(f"warning: {source}: left out {names}; if they hold rows, export them as JSONL")
-            files += data
+            files += readable(source, inside)
             continue
         exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
@@ -3639,6 +3731,24 @@ def expand(sources) -> list[str]:
         need(known or not path.exists(), f"got {source}; expected {expected}; try unpacking or renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
+    return files
+
+
+def readable(source: str, inside: list[str]) -> list[str]:
+    """The data files of a folder or glob; a note names those in other forms, UserError if one is a part of the data."""
+    stems = {file: str(Path(file).with_name(Path(file).name.partition(".")[0])) for file in inside}
+    files = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
+    unread = [x for x in inside if UNREAD.search(x.lower())]
+    names = ", ".join(Path(x).name for x in unread[:5])
+    advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if unread else ""
+    need(files, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
+    read = {stems[file] for file in files}
+    series = {re.sub(r"\d+", "0", stem) for stem in read}
+    parts = [x for x in unread if stems[x] not in read and re.sub(r"\d+", "0", stems[x]) in series]
+    expected = "all parts of one set in forms that are read"
+    need(not parts, f"got {parts[:1]} beside {files[0]}; expected {expected}; try unpacking it, or naming the files")
+    if unread:
+        say(f"warning: {source}: left out {names}; if they hold rows, export them as JSONL")
     return files
 
 
@@ -3804,7 +3914,9 @@ class RowReader:
         if row_form == form or only_asks or (row_form, form) == ("math", "prompts"):
             return form  # if the row lacks what the form needs, the conversion says what
         got = f"a row of {row_form}, with the columns {', '.join(row)[:200]}"
-        raise BadRow("row", got, f"{form}, like the other rows", f"one file per kind, or --kind {form}")
+        is_both = "verification_info" in row and {row_form, form} == {"math", "code"}
+        advice = "one file per kind" + ", or --kind math, which reads answers and tests in verification_info" * is_both
+        raise BadRow("row", got, f"{form}, like the other rows", advice)
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
@@ -3939,6 +4051,8 @@ def create_dataloader(kind: str, sources, tokenizer, *, batch_size: int, shuffle
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
 
 FOR_OTHER_SCRIPTS = (warn_unread,)  # trainers and evaluations call it, where this file is beside them
+FEW_PROMPTS = 20
+SPLIT_COLUMNS = {"split", "set", "subset", "partition", "fold"}
 SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
@@ -4084,12 +4198,29 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     }
 
 
-def of_splits(files: list[str]) -> list[str]:
-    """A warning if the names of files say that rows are of several splits, such as train and test."""
-    words = (next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "") for file in files)
-    counts = Counter(filter(None, words))
-    shares = ", ".join(f"{count} {split}" for split, count in counts.items())
-    return [f"rows of several splits go into one output, by file name: {shares}"] if len(counts) > 1 else []
+def collapsed(rows: list[dict]) -> str:
+    """A warning if prompts are only a few texts while an unused column has many; else ""."""
+    prompts = len({digest(row["prompt"]) for row in rows})
+    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in Names.PROMPT}
+    name = max(counts, key=counts.get)
+    if prompts > FEW_PROMPTS or counts[name] < max(5, 3 * prompts):
+        return ""
+    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {counts[name]} distinct {name}"
+    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
+
+
+def of_splits(rows: list[dict], files: list[str]) -> list[str]:
+    """Warnings: columns, or the names of files, say that rows are of several splits, such as train and test."""
+    counts: dict[str, Counter] = {}
+    for row, file in zip(rows, files, strict=True):
+        extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
+        named = {name: value for name, value in {**row, **extra}.items() if head_of(name) in SPLIT_COLUMNS}
+        named["file name"] = next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "")
+        for name, value in named.items():
+            if str(value).lower() in SPLITS:
+                counts.setdefault(name, Counter())[value] += 1
+    mixed = {name: ", ".join(f"{n} {split}" for split, n in of.items()) for name, of in counts.items() if len(of) > 1}
+    return [f"rows of several splits go into one output, by {name}: {shares}" for name, shares in mixed.items()]
 
 
 def run_command(args) -> int:
@@ -4111,7 +4242,9 @@ def run_command(args) -> int:
     pairs = {(digest(row["prompt"]), digest(row.get("answer"))) for row in rows}
     if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
         lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
-    for line in [*lines, *(of_splits(files) if args.out else [])]:
+    collapse = collapsed(rows)
+    lines += [collapse] if collapse else []
+    for line in [*lines, *(of_splits(rows, files) if args.out else [])]:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
@@ -4135,7 +4268,7 @@ def run_command(args) -> int:
         say(f"error: {error}")
     if rejected and not args.out:
         return 1
-    return error.code if error else int(bool(args.validate and reader.unread))
+    return error.code if error else int(bool(args.validate and (reader.unread or collapse)))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -41,59 +41,59 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #       155-166  python source       Parses Python source in a process with threads
 #       169-272  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       275-312  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       315-532  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       535-746  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      749-1085  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1088-1158  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1161-1381  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1384-1476  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1479-1728  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1731-1756  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     1759-1897  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1900-1924  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1927-1985  prompts             Load training and held-out prompts as token ids
-#     1988-1999  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2002-2052  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2055-2249  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2252-2490  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2493-2812  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2815-2935  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2938-3141  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3144-3264  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3267-3568  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     3571-3894  conversations       Play a policy's conversations with environments; each turn samples all open …
-#     3897-4058  play setup          Set up and score conversations, for all programs that take --environment
-#     4061-4108  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     4111-4285  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4288-4374  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     4377-4406  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4409-4449  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4452-4460  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     4463-4750  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     4753-4921  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4924-5044  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5047-5234  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5237-5319  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5322-5533  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5536-5590  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5593-5606  rollouts            Sample and score a batch's rows over all processes
-#     5609-5635  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     5638-5790  memory              The memory that a run will need, from the shape of its networks
-#     5793-5847  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     5850-5887  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     5890-6096  paired tests        Intervals, paired tests, pass@k
-#     6099-6183  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6186-6461  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
-#     6464-6605  settings            Settings
-#     6608-6745  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6748-7030  tasks               What a task is; generation, mathematics, code
-#     7033-7152  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7155-7336  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7339-7487  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7490-7757  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7760-7879  models              Models in vLLM, on servers, and none; opening those that were named
-#     7882-7939  others              Results of other programs, which --compare takes like results.json
-#     7942-8118  run                 Running the tasks, and the command line
+#       315-537  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       540-751  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      754-1090  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1093-1163  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1166-1403  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1406-1498  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1501-1750  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1753-1778  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     1781-1919  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1922-1946  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1949-2006  prompts             Load training and held-out prompts as token ids
+#     2009-2020  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2023-2073  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2076-2286  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2289-2538  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2541-2860  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2863-2983  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2986-3189  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3192-3312  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3315-3616  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3619-3942  conversations       Play a policy's conversations with environments; each turn samples all open …
+#     3945-4106  play setup          Set up and score conversations, for all programs that take --environment
+#     4109-4156  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4159-4333  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4336-4422  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     4425-4454  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4457-4497  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4500-4508  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     4511-4798  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     4801-4969  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4972-5092  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5095-5282  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5285-5367  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5370-5581  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5584-5638  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5641-5654  rollouts            Sample and score a batch's rows over all processes
+#     5657-5683  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     5686-5838  memory              The memory that a run will need, from the shape of its networks
+#     5841-5895  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     5898-5935  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     5938-6144  paired tests        Intervals, paired tests, pass@k
+#     6147-6231  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6234-6552  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
+#     6555-6696  settings            Settings
+#     6699-6838  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6841-7126  tasks               What a task is; generation, mathematics, code
+#     7129-7267  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7270-7451  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7454-7602  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7605-7872  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7875-7994  models              Models in vLLM, on servers, and none; opening those that were named
+#     7997-8057  others              Results of other programs, which --compare takes like results.json
+#     8060-8236  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -389,24 +389,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -1172,14 +1177,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1248,8 +1259,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1286,6 +1299,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1296,7 +1311,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1306,7 +1325,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1314,6 +1333,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1360,9 +1382,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1975,14 +1997,13 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader, read = sibling("data_loader"), []
-    for place, row in rows:
-        try:
-            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
-        except loader.BadRow as flaw:
-            raise UserError(f"{place}: {flaw}") from None
+    loader = sibling("data_loader")
+    try:
+        read = loader.load_rows(source).rows
+    except loader.UserError as error:
+        raise UserError(f"data_loader.py: {error}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return read
+    return [(f"{source}, row {row['id']}", row) for row in read]
 
 
 # --------------------------------------------------------------------------- pass rates (src/parts/data/pass_rates.py)
@@ -2153,6 +2174,20 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2173,6 +2208,8 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
@@ -2209,7 +2246,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed:
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
@@ -2258,10 +2295,10 @@ REWARD_FORMS = (
 REMOVED = {  # names that the reward library had: what to use
     "strict_xml_format": "soft_xml_format",
     "tag_count": "incremental_format",
-    "json_format": "json_schema",
-    "reasoning_quality": "incremental_format",
+    "json_format": 'json_schema.configure(schema={"type": ["object", "array"]})',
+    "reasoning_quality": "no_repetition",
     "token_repetition": 'repetition_penalty.configure(unit="tokens")',
-    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens", max_length=1024, exceeded=-1.0)',
     "min_length": "ideal_length",
     "language_consistency": "a function of your own",
     "kimi_length": "cosine_scaled",
@@ -2300,6 +2337,14 @@ def make_way(folder: Path) -> None:
             del sys.modules[file.stem]
 
 
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
 def importable_name(file: Path) -> str:
     """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
@@ -2334,7 +2379,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name = importable_name(path)
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2347,8 +2392,11 @@ def import_file(kind: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
+            of_library = REMOVED if "reward_functions_library" in str(error) else {}
+            tried = "".join(f"; try {new}" for old, new in of_library.items() if f"'{old}'" in str(error))
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports{tried}") from error
         finally:
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2414,7 +2462,7 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
 
 def instead_of(name: str, known: list[str]) -> str:
     """What to try for a name that does not exist."""
-    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+    return f"; try {REMOVED[name]}" if name in REMOVED and "cosine_scaled" in known else suggest(name, known)
 
 
 def full_spec(spec: str) -> str:
@@ -6190,7 +6238,7 @@ ID = "(id|idx|index|uu?id)"
 OF_ITEM = rf"(doc|task|question|problem|example|item)_?{ID}"
 COLUMNS = {  # names of columns, the best first
     "key": ("item_?id", OF_ITEM, ID, f"sample_?{ID}", "key|name|item"),
-    "prompt": ("prompt", "question|problem|instruction|query", "(user_)?input"),
+    "prompt": ("((full|origin)_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
         "label|solution|answer|final_answer",
@@ -6201,7 +6249,10 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
-    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint"),
+    "model": (
+        r"model(_?(name|id|path|name_or_path))?",
+        "policy|checkpoint|system|arm|condition|llm|agent|generator|method",
+    ),
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
 DRAW = (
@@ -6217,7 +6268,7 @@ HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # e
 NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?"
+    r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?|(base|plus)_status"
 )
 VERDICTS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
@@ -6252,6 +6303,8 @@ def columns_of(row: dict) -> dict[str, str]:
             if re.fullmatch(pattern, name.rpartition(".")[2])
         ]
         columns[role] = min(ranks, default=(0, 0, ""))[2]
+    if not columns["completion"] and columns["gold"].endswith("solution"):  # programs
+        columns |= {"completion": columns["gold"], "gold": ""}
     return columns
 
 
@@ -6286,15 +6339,36 @@ def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
+def named_samples(value: dict) -> list[dict]:
+    """Rows of {id: sample}, or of EvalPlus's {id: samples}, whose further tests (plus) count beside the first ones."""
+    rows = [{"id": name} | x for name, part in value.items() for x in listed(part) if isinstance(x, dict)]
+    if rows and all("base_status" in row for row in rows):
+        failed = {"plus_status": "fail"}
+        return [row | (failed if row["base_status"] != "pass" and row.get("plus_status") else {}) for row in rows]
+    are_samples = len(rows) > 1 and all(isinstance(part, dict) for part in value.values())
+    return rows if are_samples and all(columns_of(flat(row))["completion"] for row in rows) else []
+
+
 def tables_in(value) -> Iterator[list[dict]]:
     """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-    elif isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+        value = named_samples(value)
+    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         if score_columns(rows) and "step" not in rows[0]:
             yield rows
+
+
+def have_same_rows(tables: list[list[dict]]) -> bool:
+    """Whether the flat rows of tables are of the same items, by their prompts or ids."""
+    columns = columns_of(tables[0][0])
+    for name in filter(None, (columns["prompt"], columns["key"])):
+        first, *others = ({str(row.get(name)) for row in rows} for rows in tables)
+        if len(first) ** 2 >= len(tables[0]):  # few are instructions that several rows share
+            return all(2 * len(x & first) > len(x | first) for x in others)
+    return False
 
 
 def fits(finer: list[str], coarser: list[str]) -> bool:
@@ -6314,6 +6388,8 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
     kind, number, prompts = columns["key"].rpartition(".")[2], len({*ids}), len({*asked})
     tells = prompts > 1 and fits(asked, golds) and (len({*golds}) > 1 or prompts**2 >= len(rows))
     if not columns["key"]:
+        got = f"got {prompts} prompts in {len(rows)} rows without ids, which do not tell the rows apart"
+        need(len(rows) == 1 or (prompts > 1 and fits(asked, golds)), f"{got}; try numbering the rows as item_id")
         return asked
     numbers_draws = number > 1.2 * prompts
     begins_anew = not re.fullmatch(OF_ITEM, kind) and not (fits(ids, golds) and number**2 >= len(rows))
@@ -6323,25 +6399,35 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}.
 
-    Rows of one item are dependent: a column that has fewer values than the keys, and may name the items, is told. So is
-    one that all keys cross, as it may name models.
+    A column that is coarser than the keys may name the items: one of prompts with one gold each, one of groups by its
+    name, one with the same number of rows for many values. One that all keys cross may name models.
     """
-    doubts, golds = {}, [str(row.get(columns["gold"])) for row in rows]
+    groups, doubts = {}, {}
+    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     others = {*scores, "filter", *(name for role, name in columns.items() if role not in ("prompt", "key"))}
-    is_item = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
+    if columns["part"] and not fits(ids, parts):  # ids that begin anew in each part
+        others.add(columns["key"])
     for name in sorted(rows[0].keys() - others):
-        values, last = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
-        number = len({*values})
-        if not 1 < number < len(rows) or re.fullmatch(DRAW, last):
+        values = [str(row.get(name)) for row in rows]
+        number, counts = len({*values}), Counter(values).values()
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
             continue
-        is_group = fits(values, golds) if name == columns["prompt"] else re.fullmatch(GROUP, last)
-        if (is_group or name == columns["key"]) and fits(keys, values) and number < 0.8 * len({*keys}):
-            text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
-            text += "; if each row is an item of its own, number the rows in a column item_id"
-            doubts |= {} if is_item else {"Whether the rows are independent": text}
-        elif number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys}) and last != "id":
+        is_crossed = number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys})
+        if name == columns["prompt"]:
+            may_be_items = fits(values, golds)
+        else:
+            is_even = len({*counts}) == 1 and number >= max(counts)
+            may_be_items = is_even or re.fullmatch(GROUP, name.rpartition(".")[2])
+        if may_be_items and fits(keys, values) and number < 0.8 * len({*keys}):
+            groups[name] = number
+        elif is_crossed and not re.fullmatch(ID, name):
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
+    name = max(groups, key=groups.get, default="")
+    if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
+        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
+        text += "; if each row is an item of its own, number the rows in a column item_id"
+        doubts["Whether the rows are independent"] = text
     return doubts
 
 
@@ -6406,11 +6492,16 @@ def read_table(file: Path) -> tuple[list[OtherResults], dict]:
     *others, rows = [[], *sorted(tables_in(value), key=len)]
     got = f"got {file} with several tables of {', '.join([*rows[0]][:4]) if rows else ''}"
     is_one = not any(other and other[0].keys() == rows[0].keys() for other in others)
-    need(is_one, f"{got}; expected one; try one list of rows, with the tables' names in a column model or subject")
+    need(
+        is_one,
+        f"{got}; expected one; try one list of rows, with the tables' names in a column model, subject or item_id",
+    )
     column, models = columns_of(rows[0])["model"] if rows else "", {}
     for row in rows:
         models.setdefault(str(row.get(column)), []).append(row)
-    if "." in column or not 2 <= len(models) <= max(20, len(rows) // 2):  # no column, or one of the items
+    is_model = "." not in column and re.match("model", column)  # other words may be of the items
+    are_few = 2 <= len(models) <= max(20, len(rows) // 2 if is_model else 0)
+    if not column or not are_few or not (is_model or have_same_rows([*models.values()])):
         models = {"": rows} if rows else {}
     return [OtherResults(file, table, figures, model) for model, table in models.items()], figures
 
@@ -6666,6 +6757,7 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{place}: {error}") from None
+    task.decide(placed)
     if task.asks:
         warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
     return rows, shots
@@ -6704,7 +6796,8 @@ def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
         alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
         for file in data if isinstance(data, list) else [data]:
             try:
-                asking = [task for row in read_rows(str(file)) if (task := asked(row, columns, with_columns))]
+                rows = [row for _, row in read_prompts(str(file), "prompt")]
+                asking = [task for row in rows if (task := asked(row, columns, with_columns))]
                 tasks.update({*asking} - drawn_tasks(asking, (alike and settings.get("hold_out")) or 0))
             except UserError as error:
                 say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
@@ -6864,6 +6957,9 @@ class Task:
         """Raise UserError unless the row has what the scoring needs."""
         if self.needs:
             self.require(row, self.needs)
+
+    def decide(self, placed: list[tuple[str, dict]]) -> None:
+        """Settle what holds for all (place, row) pairs; UserError where it cannot be."""
 
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
         """Of each row its records, one for each completion, or one for all log-probs.
@@ -7108,29 +7204,48 @@ class MultipleChoice(Task):
     choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
 
-    def choices(self, row: dict) -> tuple[list[str], int]:
-        """The choices and the index of the right one: by its label, its place, or its text."""
-        choices, labels = self.require(row, CHOICE_COLUMNS), []
+    reading = "text"  # of an answer that could be the text of one choice and the place of another
+
+    def choices_and_readings(self, row: dict) -> tuple[list[str], dict[str, int]]:
+        """The choices, and the index of the right one by each reading of the answer; one where labels say which."""
+        choices, labels = self.require(row, CHOICE_COLUMNS), None
         if isinstance(choices, dict) and "text" not in choices:  # MedQA: {"A": …, "B": …}
             labels, choices = list(choices), list(choices.values())
         elif isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
-            choices, labels = choices["text"], choices.get("label") or []
+            choices, labels = choices["text"], choices.get("label")
         good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
         gold = self.require(row, GOLD_COLUMNS)
         gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
-        labels, place = [*map(str, labels)], gold
+        labels = [*map(str, labels or ())]
         if str(gold) in labels:
-            return choices, labels.index(str(gold))
+            return choices, {"text": labels.index(str(gold)), "place": labels.index(str(gold))}
+        place = gold if isinstance(gold, int) and not isinstance(gold, bool) else -1
         if isinstance(gold, str):
             place = int(gold) if gold.isdecimal() else string.ascii_uppercase.find(gold) if len(gold) == 1 else -1
-        is_place = isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(choices)
-        readings = {*([place] if is_place else []), *([choices.index(gold)] if gold in choices else [])}
+        indices = {"text": choices.index(gold) if gold in choices else -1, "place": place}
+        indices = {reading: index for reading, index in indices.items() if 0 <= index < len(choices)}
         expected = "expected an index from 0, a letter, or the text"
-        need(readings, f"got answer {gold!r} for {len(choices)} choices; {expected}")
-        got = f"got answer {gold!r} for choices {choices}, the text of one and the place of another"
-        need(len(readings) == 1, f"{got}; expected one meaning; try numbers, not strings, for places")
-        return choices, readings.pop()
+        need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
+        return choices, indices
+
+    def choices(self, row: dict) -> tuple[list[str], int]:
+        """The choices and the index of the right one."""
+        choices, indices = self.choices_and_readings(row)
+        return choices, indices.get(self.reading, next(iter(indices.values())))
+
+    def decide(self, placed):
+        """Read answers such as "0" the one way that fits all rows: as the text of a choice, or its place."""
+        indices = [self.choices_and_readings(row)[1] for _, row in placed]
+        unsure = next((i for i, of_row in enumerate(indices) if len({*of_row.values()}) > 1), None)
+        if unsure is None:
+            return
+        fitting = [reading for reading in ("text", "place") if all(reading in of_row for of_row in indices)]
+        place, row = placed[unsure]
+        texts, gold = self.choices_and_readings(row)[0], self.require(row, GOLD_COLUMNS)
+        got = f"{place}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
+        need(len(fitting) == 1, f"{got}; expected a file that allows one reading; try numbers, not strings, for places")
+        (self.reading,) = fitting
 
     def unused(self, row):
         return {name: value for name, value in row.items() if name not in CHOICE_COLUMNS}
@@ -7934,8 +8049,11 @@ def reports_to_compare(paths: list[str]) -> list[dict]:
         for fault in pair_faults(ones[task], others[task], ones[task].task):
             need("not paired" not in fault, f"got {names[0]} and {names[1]}: {fault}; expected the same rows")
             say(f"warning: {task}: {fault}")
+        first = next(iter(ones[task].samples[ones[task].task].values()))[0]
         for text in filter(None, (ones[task].repeated, others[task].repeated)):
             say(f"warning: {task}: {text}")
+        if not first["prompt"] and first["key"].isdecimal():
+            say(f"warning: {task}: rows without prompts are paired by their numbers; expected the same ids or order")
     return [one, other]
 
 

@@ -29,9 +29,9 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 # Contents
 #         48-88  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
 #         91-94  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
-#        97-288  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
-#       291-311  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       314-694  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
+#        97-293  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
+#       296-316  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       319-699  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
 
 import argparse
 import difflib
@@ -171,24 +171,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),

@@ -39,54 +39,54 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 #       143-154  python source     Parses Python source in a process with threads
 #       157-260  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       263-339  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       342-559  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       562-777  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      780-1064  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1067-1137  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1140-1360  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1363-1455  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1458-1715  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1718-1925  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1928-2017  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2020-2138  prompts           Load training and held-out prompts as token ids
-#     2141-2330  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2333-2571  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2574-2910  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2913-3033  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3036-3239  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3242-3362  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3365-3666  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     3669-4004  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     4007-4139  play setup        Set up and score conversations, for all programs that take --environment
-#     4142-4189  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4192-4373  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4376-4442  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4445-4481  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4484-4558  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4561-4683  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     4686-4747  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4750-4761  rollouts          Sample and score a batch's rows over all processes
-#     4764-4770  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4773-4841  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     4844-4951  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4954-4972  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4975-5238  memory            The memory that a run will need, from the shape of its networks
-#     5241-5449  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5452-5495  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
-#     5498-5661  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5664-5683  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5686-5802  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     5805-5851  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     5854-6049  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6052-6083  paired tests      Intervals, paired tests, pass@k
-#     6086-6312  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6315-6427  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6430-6543  rewards           Rewards as TRL calls them, checked and logged
-#     6546-6681  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     6684-6798  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     6801-7028  callback          Checkpoints, final/, and the work around TRL's steps: evaluation, logs under our …
-#     7031-7136  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7139-7358  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       342-564  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       567-782  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      785-1069  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1072-1142  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1145-1382  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1385-1477  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1480-1737  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1740-1950  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1953-2042  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2045-2162  prompts           Load training and held-out prompts as token ids
+#     2165-2370  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2373-2622  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2625-2961  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2964-3084  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3087-3290  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3293-3413  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3416-3717  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3720-4055  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4058-4190  play setup        Set up and score conversations, for all programs that take --environment
+#     4193-4240  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4243-4424  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4427-4493  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4496-4532  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4535-4609  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4612-4734  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     4737-4798  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4801-4812  rollouts          Sample and score a batch's rows over all processes
+#     4815-4821  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4824-4894  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     4897-5004  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5007-5025  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5028-5291  memory            The memory that a run will need, from the shape of its networks
+#     5294-5502  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5505-5548  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     5551-5714  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5717-5736  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5739-5855  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     5858-5904  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     5907-6102  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6105-6136  paired tests      Intervals, paired tests, pass@k
+#     6139-6365  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6368-6480  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6483-6596  rewards           Rewards as TRL calls them, checked and logged
+#     6599-6734  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     6737-6851  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     6854-7081  callback          Checkpoints, final/, and the work around TRL's steps: evaluation, logs under our …
+#     7084-7189  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7192-7411  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -416,24 +416,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -1151,14 +1156,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1227,8 +1238,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1265,6 +1278,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1275,7 +1290,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1285,7 +1304,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1293,6 +1312,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1339,9 +1361,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1911,6 +1933,9 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say(f"warning: {template} does not read {', '.join(unread)}")
     for message in unread_messages(tokenizer, prompts, settings):
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2088,14 +2113,13 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader, read = sibling("data_loader"), []
-    for place, row in rows:
-        try:
-            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
-        except loader.BadRow as flaw:
-            raise UserError(f"{place}: {flaw}") from None
+    loader = sibling("data_loader")
+    try:
+        read = loader.load_rows(source).rows
+    except loader.UserError as error:
+        raise UserError(f"data_loader.py: {error}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return read
+    return [(f"{source}, row {row['id']}", row) for row in read]
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -2234,6 +2258,20 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2254,6 +2292,8 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
@@ -2290,7 +2330,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed:
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
@@ -2339,10 +2379,10 @@ REWARD_FORMS = (
 REMOVED = {  # names that the reward library had: what to use
     "strict_xml_format": "soft_xml_format",
     "tag_count": "incremental_format",
-    "json_format": "json_schema",
-    "reasoning_quality": "incremental_format",
+    "json_format": 'json_schema.configure(schema={"type": ["object", "array"]})',
+    "reasoning_quality": "no_repetition",
     "token_repetition": 'repetition_penalty.configure(unit="tokens")',
-    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens", max_length=1024, exceeded=-1.0)',
     "min_length": "ideal_length",
     "language_consistency": "a function of your own",
     "kimi_length": "cosine_scaled",
@@ -2381,6 +2421,14 @@ def make_way(folder: Path) -> None:
             del sys.modules[file.stem]
 
 
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
 def importable_name(file: Path) -> str:
     """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
@@ -2415,7 +2463,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name = importable_name(path)
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2428,8 +2476,11 @@ def import_file(kind: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
+            of_library = REMOVED if "reward_functions_library" in str(error) else {}
+            tried = "".join(f"; try {new}" for old, new in of_library.items() if f"'{old}'" in str(error))
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports{tried}") from error
         finally:
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2495,7 +2546,7 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
 
 def instead_of(name: str, known: list[str]) -> str:
     """What to try for a name that does not exist."""
-    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+    return f"; try {REMOVED[name]}" if name in REMOVED and "cosine_scaled" in known else suggest(name, known)
 
 
 def full_spec(spec: str) -> str:
@@ -4790,6 +4841,7 @@ OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_bat
 # trainers, TRL's names too
 IDLE = [
     (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), "kl_target", (), "the KL coefficient is fixed", "--kl_target 5"),
     (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
     (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
@@ -4820,7 +4872,8 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
     if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
         cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
         acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        quantile = any(pair.startswith("top_entropy_quantile") for pair in getattr(config, "trainer_args", ()))
+        acting |= {"importance_sampling_level"} if quantile else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, "always", (), once, passes))

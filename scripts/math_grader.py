@@ -29,11 +29,11 @@ The reward library loads this file when a function grades mathematics.
 #        92-307  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
 #       310-451  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
 #       454-535  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       538-858  vocabulary      Patterns, names and units; bringing texts into one notation
-#      861-1260  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1263-1443  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1446-1693  equality        Equality of values and of answers
-#     1696-1950  answers         Find the final answer in a completion or a gold column; the score; the command line
+#       538-859  vocabulary      Patterns, names and units; bringing texts into one notation
+#      862-1261  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1264-1444  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1447-1694  equality        Equality of values and of answers
+#     1697-1952  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -794,8 +794,9 @@ def _repeating(whole, start, cycle) -> str:
 
 def _unit(m: re.Match) -> str:
     """A unit without its brackets; factors such as (x) and (ab), and words such as "mod", keep theirs."""
-    words, number = {*re.findall(r"\w+", m[1].lower())}, " ".join(re.sub("^an? ", "one ", m[1]).split()[:2])
-    if number and _counted(number) != number:  # 12 (a dozen eggs)
+    words = {*re.findall(r"\w+", m[1].lower())}
+    number = " ".join(re.sub("(?i)^an? ", "one ", m[1].strip()).split()[:2])
+    if number and re.fullmatch(r"-?\d+(?:/\d+)?", _counted(number)):  # 12 (a dozen eggs), but 18 (a day)
         return m[0]
     if words & _NO_UNIT:
         return "" if words & {"third", "quarters", "halves", "points"} else m[0]
@@ -1723,7 +1724,8 @@ def _without_working(answer: str, gold: str) -> str:
     if not head or (_value(gold).unit and not _value(head).unit):
         return answer
     value = _RESTATED.sub("", working[1])
-    if working[0][0] == " " and value not in head and math_equal(value, head):  # not: the product 2 (2)
+    spaced = working[0][0] == " " or value.isalpha()  # not: the product 2(2)
+    if spaced and value not in head and math_equal(value, head):
         return head
     number = _NUMBER.match(answer)
     if not number or {*re.findall(r"[^\W\d_]+?(?=s?\b)", working[1].lower())} & _MEANT:

@@ -24,25 +24,25 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
 # Contents
-#         79-84  file text      Load texts from files beside their room, such as a page's style; a built script has …
-#        87-135  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       138-142  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       145-561  user scripts   A user's Python script or notebook, read from its source
-#       564-784  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       787-878  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      881-1096  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1099-1196  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1199-1403  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1406-1438  trl scripts    A script that trains with TRL: the calls of its trainers, and of the configs that …
-#     1441-2052  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2055-2813  edits          Edits of a text by offset, and the table row that explains each
-#     2816-3104  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     3107-3625  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3628-3781  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
-#     3784-4196  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     4199-4572  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4575-4720  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4723-5030  command        The command line: input, the version it was written for, output, messages
+#         80-85  file text      Load texts from files beside their room, such as a page's style; a built script has …
+#        88-136  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       139-143  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       146-562  user scripts   A user's Python script or notebook, read from its source
+#       565-802  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       805-896  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      899-1114  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1117-1214  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1217-1421  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1424-1460  trl scripts    A script that trains with TRL: the calls of its trainers, and of the configs that …
+#     1463-2074  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2077-2835  edits          Edits of a text by offset, and the table row that explains each
+#     2838-3126  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     3129-3647  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3650-3803  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
+#     3806-4218  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     4221-4594  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4597-4750  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4753-5060  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -62,6 +62,7 @@ import os
 import re
 import runpy
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -575,14 +576,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -651,8 +658,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -689,6 +698,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -699,7 +710,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -709,7 +724,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -717,6 +732,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -763,9 +781,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1415,15 +1433,19 @@ def trainer_names(source: PythonSource) -> dict[str, str]:
     return {name: trainer for trainer in CONFIGS for name in source.derived(trainer)}
 
 
+def class_names(source: PythonSource, call: ast.Call | None) -> list[str]:
+    """Names of the classes that a call may be of, through a variable for one or for one of two."""
+    origin = source.origin(call and call.func)
+    return [*map(source.name_of, [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin])]
+
+
 def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
     names = trainer_names(source)
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
     variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
     for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
-        origin = source.origin(call.func)
-        classes = [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin]
-        calls += [(names[name], call) for name in map(source.name_of, classes) if name in names][:1]
+        calls += [(names[name], call) for name in class_names(source, call) if name in names][:1]
     return sorted(calls, key=lambda pair: source.start(pair[1]))
 
 
@@ -4582,8 +4604,8 @@ SMALL = (
     dict.fromkeys(["bf16", "fp16", "load_best_model_at_end", "push_to_hub", "use_vllm", "torch_compile"], False)
     | dict.fromkeys(["tf32", "deepspeed", "fsdp", "resume_from_checkpoint", "steps_per_generation"], None)
     | {"generation_batch_size": None, "use_liger_kernel": False, "use_cpu": True, "dataloader_num_workers": 0}
-    | {"report_to": "none", "save_strategy": "no", "eval_strategy": "no", "max_steps": 1}
-    | {"gradient_accumulation_steps": 1}
+    | {"report_to": "none", "save_strategy": "no", "eval_strategy": "no"}
+    | {"max_steps": 1, "gradient_accumulation_steps": 1}
 )
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -4616,11 +4638,13 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
     cuts = {EMBEDDED_MODEL: EMBEDDED_MODEL}
 
     def place_of(name: str) -> str:
-        name = name if name in cuts or name.startswith(folder) else model or name
-        if name not in cuts and not name.startswith(folder):
+        if name in cuts or name.startswith(folder):
+            return cuts.get(name, name)
+        name = model or name
+        if name not in cuts:
             cuts[name] = name  # cut_model itself loads the original
             cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
-        return cuts.get(name, name)
+        return cuts[name]
 
     owners = [_BaseAutoModelClass, *_BaseAutoModelClass.__subclasses__()]  # each has its own from_pretrained
     owners += [getattr(transformers, f"Auto{name}") for name in ("Config", "Tokenizer", "Processor")]
@@ -4690,15 +4714,21 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
 
 
 def failure_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Run a command in a folder; returns why it failed, or "" where it did not."""
-    options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=TRIAL_SECONDS, **options)
-    except subprocess.TimeoutExpired:
-        return f"it takes more than {TRIAL_SECONDS} s"
-    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
+    with tempfile.TemporaryFile("w+") as said:
+        options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
+            try:
+                process.wait(TRIAL_SECONDS)
+            except subprocess.TimeoutExpired:
+                return f"it takes more than {TRIAL_SECONDS} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        said.seek(0)
+        lines = [line.strip() for line in said if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines)[-1] if lines and done.returncode else ""
+    return (errors or lines)[-1] if lines and process.returncode else ""
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:

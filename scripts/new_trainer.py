@@ -41,28 +41,28 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 # Contents
 #       111-165  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       168-215  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       218-435  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       438-469  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       472-499  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       502-509  user scripts   A user's Python script or notebook, read from its source
-#       512-732  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       735-827  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      830-1097  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1100-1183  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1186-1204  prompts        Load training and held-out prompts as token ids
-#     1207-1225  extracts       Extract from a Python file what some of its names need
-#     1228-1388  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1391-1629  reward forms   The forms that a reward function may have, and loading rewards from files
-#     1632-1662  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1665-1680  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#     1683-1726  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1729-1735  losses         The KL to the reference, policy and value losses, and how losses per token become one …
-#     1738-1800  idle settings  Settings without effect in a configuration: named at the start, with what would …
-#     1803-1814  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1817-1865  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
-#     1868-2092  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2095-2231  training       The check of a page, its run, and the results of both
-#     2234-2477  command        The command line
+#       218-440  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       443-474  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       477-504  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       507-514  user scripts   A user's Python script or notebook, read from its source
+#       517-754  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       757-849  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      852-1119  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1122-1205  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1208-1226  prompts        Load training and held-out prompts as token ids
+#     1229-1247  extracts       Extract from a Python file what some of its names need
+#     1250-1426  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1429-1678  reward forms   The forms that a reward function may have, and loading rewards from files
+#     1681-1711  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1714-1729  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#     1732-1775  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1778-1784  losses         The KL to the reference, policy and value losses, and how losses per token become one …
+#     1787-1851  idle settings  Settings without effect in a configuration: named at the start, with what would …
+#     1854-1865  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1868-1916  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
+#     1919-2144  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2147-2283  training       The check of a page, its run, and the results of both
+#     2286-2529  command        The command line
 
 import argparse
 import ast
@@ -292,24 +292,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -523,14 +528,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -599,8 +610,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -637,6 +650,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -647,7 +662,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -657,7 +676,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -665,6 +684,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -711,9 +733,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1292,6 +1314,20 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -1312,6 +1348,8 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
@@ -1348,7 +1386,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed:
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
@@ -1397,10 +1435,10 @@ REWARD_FORMS = (
 REMOVED = {  # names that the reward library had: what to use
     "strict_xml_format": "soft_xml_format",
     "tag_count": "incremental_format",
-    "json_format": "json_schema",
-    "reasoning_quality": "incremental_format",
+    "json_format": 'json_schema.configure(schema={"type": ["object", "array"]})',
+    "reasoning_quality": "no_repetition",
     "token_repetition": 'repetition_penalty.configure(unit="tokens")',
-    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens", max_length=1024, exceeded=-1.0)',
     "min_length": "ideal_length",
     "language_consistency": "a function of your own",
     "kimi_length": "cosine_scaled",
@@ -1439,6 +1477,14 @@ def make_way(folder: Path) -> None:
             del sys.modules[file.stem]
 
 
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
 def importable_name(file: Path) -> str:
     """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
@@ -1473,7 +1519,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name = importable_name(path)
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -1486,8 +1532,11 @@ def import_file(kind: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
+            of_library = REMOVED if "reward_functions_library" in str(error) else {}
+            tried = "".join(f"; try {new}" for old, new in of_library.items() if f"'{old}'" in str(error))
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports{tried}") from error
         finally:
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -1553,7 +1602,7 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
 
 def instead_of(name: str, known: list[str]) -> str:
     """What to try for a name that does not exist."""
-    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+    return f"; try {REMOVED[name]}" if name in REMOVED and "cosine_scaled" in known else suggest(name, known)
 
 
 def full_spec(spec: str) -> str:
@@ -1755,6 +1804,7 @@ OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_bat
 # trainers, TRL's names too
 IDLE = [
     (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), "kl_target", (), "the KL coefficient is fixed", "--kl_target 5"),
     (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
     (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
@@ -1785,7 +1835,8 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
     if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
         cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
         acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        quantile = any(pair.startswith("top_entropy_quantile") for pair in getattr(config, "trainer_args", ()))
+        acting |= {"importance_sampling_level"} if quantile else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, "always", (), once, passes))
@@ -2016,7 +2067,8 @@ def with_text(source: str, flag: str, spec: str) -> str:
     for node in body:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        is_known = isinstance(node, IMPORTS) and imported(node) <= page_imports
+        shares_line = ";" in lines[node.lineno - 1]
+        is_known = isinstance(node, IMPORTS) and imported(node) <= page_imports and not shares_line
         if is_text or is_main or is_known or getattr(node, "module", "") == "__future__":
             lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
     text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip())
@@ -2095,7 +2147,7 @@ def as_flags(given: dict, names) -> list[str]:
 # --------------------------------------------------------------------- training (src/programs/new_trainer/training.py)
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
-CHATS = {"messages", "conversations"}  # columns of whole conversations
+CHATS = {"messages", "conversations", "conversation"}  # columns of whole conversations
 
 
 def follow(command: list[str], **kwargs) -> tuple[int, int]:

@@ -43,61 +43,61 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 #       153-164  python source     Parses Python source in a process with threads
 #       167-270  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       273-349  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       352-569  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       572-807  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      810-1201  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1204-1274  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1277-1497  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1500-1592  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1595-1852  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1855-2062  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2065-2154  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2157-2275  prompts           Load training and held-out prompts as token ids
-#     2278-2467  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2470-2708  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2711-3047  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3050-3170  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3173-3376  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3379-3499  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3502-3803  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     3806-4141  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     4144-4305  play setup        Set up and score conversations, for all programs that take --environment
-#     4308-4355  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4358-4570  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4573-4718  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4721-4787  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4790-4892  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4895-5114  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5117-5404  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     5407-5726  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5729-5849  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5852-6100  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6103-6185  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6188-6434  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6437-6574  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     6577-6769  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6772-6825  rollouts          Sample and score a batch's rows over all processes
-#     6828-7112  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7115-7183  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7186-7486  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     7489-7606  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     7609-7886  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     7889-7984  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     7987-8165  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8168-8487  memory            The memory that a run will need, from the shape of its networks
-#     8490-8729  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     8732-8775  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
-#     8778-8941  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     8944-9050  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9053-9169  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     9172-9218  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9221-9571  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     9574-9605  paired tests      Intervals, paired tests, pass@k
-#     9608-9631  settings          Settings of the trainer
-#     9634-9802  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#     9805-9918  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#    9921-10104  step              One step: rollout, experience, update, in the order of the data
-#   10107-10192  run               The memory and the plan of a run, its loop, and the command line
+#       352-574  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       577-812  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      815-1206  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1209-1279  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1282-1519  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1522-1614  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1617-1874  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1877-2087  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2090-2179  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2182-2299  prompts           Load training and held-out prompts as token ids
+#     2302-2507  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2510-2759  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2762-3098  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3101-3221  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3224-3427  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3430-3550  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3553-3854  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3857-4192  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4195-4356  play setup        Set up and score conversations, for all programs that take --environment
+#     4359-4406  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4409-4621  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4624-4769  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4772-4838  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4841-4943  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4946-5165  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5168-5455  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     5458-5777  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5780-5900  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5903-6151  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6154-6236  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6239-6485  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6488-6625  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     6628-6820  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6823-6876  rollouts          Sample and score a batch's rows over all processes
+#     6879-7161  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7164-7234  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7237-7537  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     7540-7659  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     7662-7940  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     7943-8038  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8041-8219  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8222-8541  memory            The memory that a run will need, from the shape of its networks
+#     8544-8783  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     8786-8829  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     8832-8995  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     8998-9104  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9107-9223  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     9226-9272  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9275-9625  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     9628-9659  paired tests      Intervals, paired tests, pass@k
+#     9662-9685  settings          Settings of the trainer
+#     9688-9856  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#     9859-9972  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#    9975-10158  step              One step: rollout, experience, update, in the order of the data
+#   10161-10246  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -426,24 +426,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -1288,14 +1293,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1364,8 +1375,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1402,6 +1415,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1412,7 +1427,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1422,7 +1441,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1430,6 +1449,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1476,9 +1498,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -2048,6 +2070,9 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say(f"warning: {template} does not read {', '.join(unread)}")
     for message in unread_messages(tokenizer, prompts, settings):
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2225,14 +2250,13 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader, read = sibling("data_loader"), []
-    for place, row in rows:
-        try:
-            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
-        except loader.BadRow as flaw:
-            raise UserError(f"{place}: {flaw}") from None
+    loader = sibling("data_loader")
+    try:
+        read = loader.load_rows(source).rows
+    except loader.UserError as error:
+        raise UserError(f"data_loader.py: {error}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return read
+    return [(f"{source}, row {row['id']}", row) for row in read]
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -2371,6 +2395,20 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2391,6 +2429,8 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
@@ -2427,7 +2467,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed:
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
@@ -2476,10 +2516,10 @@ REWARD_FORMS = (
 REMOVED = {  # names that the reward library had: what to use
     "strict_xml_format": "soft_xml_format",
     "tag_count": "incremental_format",
-    "json_format": "json_schema",
-    "reasoning_quality": "incremental_format",
+    "json_format": 'json_schema.configure(schema={"type": ["object", "array"]})',
+    "reasoning_quality": "no_repetition",
     "token_repetition": 'repetition_penalty.configure(unit="tokens")',
-    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens", max_length=1024, exceeded=-1.0)',
     "min_length": "ideal_length",
     "language_consistency": "a function of your own",
     "kimi_length": "cosine_scaled",
@@ -2518,6 +2558,14 @@ def make_way(folder: Path) -> None:
             del sys.modules[file.stem]
 
 
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
 def importable_name(file: Path) -> str:
     """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
@@ -2552,7 +2600,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name = importable_name(path)
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2565,8 +2613,11 @@ def import_file(kind: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
+            of_library = REMOVED if "reward_functions_library" in str(error) else {}
+            tried = "".join(f"; try {new}" for old, new in of_library.items() if f"'{old}'" in str(error))
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports{tried}") from error
         finally:
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2632,7 +2683,7 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
 
 def instead_of(name: str, known: list[str]) -> str:
     """What to try for a name that does not exist."""
-    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+    return f"; try {REMOVED[name]}" if name in REMOVED and "cosine_scaled" in known else suggest(name, known)
 
 
 def full_spec(spec: str) -> str:
@@ -6827,8 +6878,6 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
 
 # ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
 
-KL_HORIZON = 10_000  # completions over which kl_coef adapts to kl_target
-
 
 def kl_estimate(logprobs, ref_logprobs, estimator: str):
     """Per-token estimate of KL(policy || reference) from the policy's own samples, any shape (Schulman 2020)."""
@@ -6851,10 +6900,10 @@ def kl_loss(logprobs, old_logprobs, ref_logprobs, estimator: str):
     return kl_estimate(logprobs, ref_logprobs, estimator)
 
 
-def next_kl_coef(kl_coef: float, kl: float, target: float, completions: int) -> float:
+def next_kl_coef(kl_coef: float, kl: float, target: float, horizon: int, completions: int) -> float:
     """Proportional controller of Ziegler 2019, eq. 4; kl and target in nats per completion."""
     error = min(max(kl / target - 1, -0.2), 0.2)
-    return kl_coef * (1 + error * completions / max(KL_HORIZON, completions))
+    return kl_coef * (1 + error * completions / horizon)
 
 
 @dataclass(frozen=True)
@@ -7132,6 +7181,7 @@ OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_bat
 # trainers, TRL's names too
 IDLE = [
     (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), "kl_target", (), "the KL coefficient is fixed", "--kl_target 5"),
     (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
     (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
@@ -7162,7 +7212,8 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
     if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
         cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
         acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        quantile = any(pair.startswith("top_entropy_quantile") for pair in getattr(config, "trainer_args", ()))
+        acting |= {"importance_sampling_level"} if quantile else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, "always", (), once, passes))
@@ -7564,6 +7615,8 @@ def check_algorithm(config: BaseConfig) -> None:
     dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
     need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target with kl_coef 0, which it cannot adapt; try --kl_coef 0.05")
+    got = f"got kl_horizon {c.kl_horizon} with batch_size {c.batch_size}; expected more, as both count completions"
+    need(c.kl_horizon > c.batch_size or not c.kl_target, f"{got}; try --kl_horizon {100 * c.batch_size}")
     in_reward = c.kl_in == "reward"
     need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
     ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
@@ -7831,6 +7884,7 @@ class PolicySettings(RolloutSettings, ConversationSettings):
         ["k1", "k2", "k3", "k3_ratio"],
     )
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions, not steps, over which kl_coef adapts", positive=True)
     # algorithm: scores
     missing_eos_penalty: float = setting(
         None, "subtracted from the score of a completion without end token", section="scores"
@@ -9951,8 +10005,8 @@ def train_step(config: Config, models: Models, sampler: Sampler, optimizer, scal
     if models.reference:
         metrics["kl/coef"] = state.kl_coef
     if models.reference and config.kl_target:
-        kl = metrics["kl/ref_completion"]
-        after["kl_coef"] = next_kl_coef(state.kl_coef, kl, config.kl_target, config.batch_size)
+        kl, count = metrics["kl/ref_completion"], config.batch_size
+        after["kl_coef"] = next_kl_coef(state.kl_coef, kl, config.kl_target, config.kl_horizon, count)
     return metrics, samples, after
 
 

@@ -16,14 +16,14 @@
                        this folder as its output_dir name the start, data and reward; --data has held-out rows
     results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math from completions,
                        intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
-    scored samples     of lm-evaluation-harness, lighteval, Inspect or others, in files or a folder: the
+    scored samples     of lm-evaluation-harness, lighteval, EvalPlus, Inspect or others, in files or a folder: the
                        same against figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
                        it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether
                        hostile programs get paid, read or change anything, or end the reward
     FILE.py:Class      an environment, with --data: what scripted answers are paid (gold, silence, nonsense, several
-                       answers, meaningless calls), and whether the same answers have the same returns alone, side by
-                       side, and in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
+                       answers, meaningless calls), in a process of its own, and whether they have the same returns
+                       alone, side by side, and in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's loop
     FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as: value and gradient
                        against float64 loops over single tokens, with padding, a hole in the mask, an empty row, large
                        ratios and equal scores; later calls; GAE's returns; a loss's entropy term and use of the
@@ -54,62 +54,62 @@ could not be measured.
 """
 
 # Contents
-#       170-175  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       178-189  python source       Parses Python source in a process with threads
-#       192-289  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       292-367  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       370-561  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       564-595  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       598-749  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       752-775  user scripts        A user's Python script or notebook, read from its source
-#       778-848  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      851-1071  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1074-1166  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1169-1431  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1434-1538  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1541-1586  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1589-1636  prompts             Load training and held-out prompts as token ids
-#     1639-1938  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1941-2015  extracts            Extract from a Python file what some of its names need
-#     2018-2212  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2215-2453  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2456-2775  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2778-2898  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2901-3073  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3076-3196  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3199-3522  conversations       Play a policy's conversations with environments; each turn samples all open …
-#     3525-3581  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     3584-3656  play setup          Set up and score conversations, for all programs that take --environment
-#     3659-3674  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     3677-3682  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     3685-3690  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3693-3702  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3705-3771  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3774-3833  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3836-3848  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3851-3863  paired tests        Intervals, paired tests, pass@k
-#     3866-3902  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3905-4180  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
-#     4183-4212  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     4215-4225  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     4228-4445  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     4448-4450  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     4453-4486  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     4489-4603  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     4606-4708  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     4711-5077  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     5080-5152  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
-#     5155-5233  graded again        Compute an evaluation's scores again from its stored completions
-#     5236-5488  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     5491-5746  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     5749-5850  four places         Play the same scripted answers in all four programs that take an environment, …
-#     5853-6080  environment proof   An environment: what scripted answers are paid, again and beside others, and …
-#     6083-6219  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     6222-6457  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     6460-6678  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     6681-6896  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     6899-7124  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     7127-7227  command             The command line
+#       171-176  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       179-190  python source       Parses Python source in a process with threads
+#       193-290  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       293-368  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       371-567  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       570-601  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       604-755  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       758-781  user scripts        A user's Python script or notebook, read from its source
+#       784-854  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      857-1094  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1097-1189  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1192-1454  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1457-1561  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1564-1609  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1612-1658  prompts             Load training and held-out prompts as token ids
+#     1661-1960  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1963-2037  extracts            Extract from a Python file what some of its names need
+#     2040-2250  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2253-2502  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2505-2824  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2827-2947  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2950-3122  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3125-3245  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3248-3571  conversations       Play a policy's conversations with environments; each turn samples all open …
+#     3574-3630  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3633-3705  play setup          Set up and score conversations, for all programs that take --environment
+#     3708-3723  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     3726-3731  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     3734-3739  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3742-3751  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3754-3820  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3823-3882  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3885-3897  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3900-3912  paired tests        Intervals, paired tests, pass@k
+#     3915-3951  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3954-4272  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
+#     4275-4304  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     4307-4317  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     4320-4537  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     4540-4542  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     4545-4578  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     4581-4695  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     4698-4800  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     4803-5169  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     5172-5244  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
+#     5247-5325  graded again        Compute an evaluation's scores again from its stored completions
+#     5328-5580  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     5583-5838  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     5841-5942  four places         Play the same scripted answers in all four programs that take an environment, …
+#     5945-6211  environment proof   An environment: what scripted answers are paid, again and beside others, and …
+#     6214-6350  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     6353-6588  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     6591-6809  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     6812-7027  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     7030-7255  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     7258-7358  command             The command line
 
 import argparse
 import ast
@@ -135,6 +135,7 @@ import itertools
 import json
 import logging
 import math
+import multiprocessing
 import operator
 import os
 import random
@@ -444,24 +445,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -862,14 +868,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -938,8 +950,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -976,6 +990,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -986,7 +1002,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -996,7 +1016,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1004,6 +1024,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1050,9 +1073,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1626,14 +1649,13 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader, read = sibling("data_loader"), []
-    for place, row in rows:
-        try:
-            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
-        except loader.BadRow as flaw:
-            raise UserError(f"{place}: {flaw}") from None
+    loader = sibling("data_loader")
+    try:
+        read = loader.load_rows(source).rows
+    except loader.UserError as error:
+        raise UserError(f"data_loader.py: {error}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return read
+    return [(f"{source}, row {row['id']}", row) for row in read]
 
 
 # ------------------------------------------------------------------------------ attacks (src/parts/rewards/attacks.py)
@@ -2116,6 +2138,20 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2136,6 +2172,8 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
@@ -2172,7 +2210,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed:
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
@@ -2221,10 +2259,10 @@ REWARD_FORMS = (
 REMOVED = {  # names that the reward library had: what to use
     "strict_xml_format": "soft_xml_format",
     "tag_count": "incremental_format",
-    "json_format": "json_schema",
-    "reasoning_quality": "incremental_format",
+    "json_format": 'json_schema.configure(schema={"type": ["object", "array"]})',
+    "reasoning_quality": "no_repetition",
     "token_repetition": 'repetition_penalty.configure(unit="tokens")',
-    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens", max_length=1024, exceeded=-1.0)',
     "min_length": "ideal_length",
     "language_consistency": "a function of your own",
     "kimi_length": "cosine_scaled",
@@ -2263,6 +2301,14 @@ def make_way(folder: Path) -> None:
             del sys.modules[file.stem]
 
 
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
 def importable_name(file: Path) -> str:
     """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
@@ -2297,7 +2343,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name = importable_name(path)
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2310,8 +2356,11 @@ def import_file(kind: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
+            of_library = REMOVED if "reward_functions_library" in str(error) else {}
+            tried = "".join(f"; try {new}" for old, new in of_library.items() if f"'{old}'" in str(error))
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports{tried}") from error
         finally:
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2377,7 +2426,7 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
 
 def instead_of(name: str, known: list[str]) -> str:
     """What to try for a name that does not exist."""
-    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+    return f"; try {REMOVED[name]}" if name in REMOVED and "cosine_scaled" in known else suggest(name, known)
 
 
 def full_spec(spec: str) -> str:
@@ -3909,7 +3958,7 @@ ID = "(id|idx|index|uu?id)"
 OF_ITEM = rf"(doc|task|question|problem|example|item)_?{ID}"
 COLUMNS = {  # names of columns, the best first
     "key": ("item_?id", OF_ITEM, ID, f"sample_?{ID}", "key|name|item"),
-    "prompt": ("prompt", "question|problem|instruction|query", "(user_)?input"),
+    "prompt": ("((full|origin)_)?prompt", "question|problem|instruction|query", "(user_)?input"),
     "gold": (
         "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
         "label|solution|answer|final_answer",
@@ -3920,7 +3969,10 @@ COLUMNS = {  # names of columns, the best first
         "answer|solution",
     ),
     "finish": ("(finish|stop)(_reason)?|truncated",),
-    "model": (r"model(_?(name|id|path|name_or_path))?", "policy|checkpoint"),
+    "model": (
+        r"model(_?(name|id|path|name_or_path))?",
+        "policy|checkpoint|system|arm|condition|llm|agent|generator|method",
+    ),
     "part": ("subject", "data_?set(_name)?|benchmark|subset|category|task(_name)?|data_?source|config"),
 }
 DRAW = (
@@ -3936,7 +3988,7 @@ HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # e
 NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?"
+    r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?|(base|plus)_status"
 )
 VERDICTS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
@@ -3971,6 +4023,8 @@ def columns_of(row: dict) -> dict[str, str]:
             if re.fullmatch(pattern, name.rpartition(".")[2])
         ]
         columns[role] = min(ranks, default=(0, 0, ""))[2]
+    if not columns["completion"] and columns["gold"].endswith("solution"):  # programs
+        columns |= {"completion": columns["gold"], "gold": ""}
     return columns
 
 
@@ -4005,15 +4059,36 @@ def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
+def named_samples(value: dict) -> list[dict]:
+    """Rows of {id: sample}, or of EvalPlus's {id: samples}, whose further tests (plus) count beside the first ones."""
+    rows = [{"id": name} | x for name, part in value.items() for x in listed(part) if isinstance(x, dict)]
+    if rows and all("base_status" in row for row in rows):
+        failed = {"plus_status": "fail"}
+        return [row | (failed if row["base_status"] != "pass" and row.get("plus_status") else {}) for row in rows]
+    are_samples = len(rows) > 1 and all(isinstance(part, dict) for part in value.values())
+    return rows if are_samples and all(columns_of(flat(row))["completion"] for row in rows) else []
+
+
 def tables_in(value) -> Iterator[list[dict]]:
     """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-    elif isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+        value = named_samples(value)
+    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         if score_columns(rows) and "step" not in rows[0]:
             yield rows
+
+
+def have_same_rows(tables: list[list[dict]]) -> bool:
+    """Whether the flat rows of tables are of the same items, by their prompts or ids."""
+    columns = columns_of(tables[0][0])
+    for name in filter(None, (columns["prompt"], columns["key"])):
+        first, *others = ({str(row.get(name)) for row in rows} for rows in tables)
+        if len(first) ** 2 >= len(tables[0]):  # few are instructions that several rows share
+            return all(2 * len(x & first) > len(x | first) for x in others)
+    return False
 
 
 def fits(finer: list[str], coarser: list[str]) -> bool:
@@ -4033,6 +4108,8 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
     kind, number, prompts = columns["key"].rpartition(".")[2], len({*ids}), len({*asked})
     tells = prompts > 1 and fits(asked, golds) and (len({*golds}) > 1 or prompts**2 >= len(rows))
     if not columns["key"]:
+        got = f"got {prompts} prompts in {len(rows)} rows without ids, which do not tell the rows apart"
+        need(len(rows) == 1 or (prompts > 1 and fits(asked, golds)), f"{got}; try numbering the rows as item_id")
         return asked
     numbers_draws = number > 1.2 * prompts
     begins_anew = not re.fullmatch(OF_ITEM, kind) and not (fits(ids, golds) and number**2 >= len(rows))
@@ -4042,25 +4119,35 @@ def keys_of(rows: list[dict], columns: dict[str, str], asked: list[str]) -> list
 def doubts_of(rows: list[dict], columns: dict[str, str], scores: dict, keys: list[str]) -> dict[str, str]:
     """{what cannot be known of flat rows: the column that would tell it}.
 
-    Rows of one item are dependent: a column that has fewer values than the keys, and may name the items, is told. So is
-    one that all keys cross, as it may name models.
+    A column that is coarser than the keys may name the items: one of prompts with one gold each, one of groups by its
+    name, one with the same number of rows for many values. One that all keys cross may name models.
     """
-    doubts, golds = {}, [str(row.get(columns["gold"])) for row in rows]
+    groups, doubts = {}, {}
+    ids, parts, golds = ([str(row.get(columns[name])) for row in rows] for name in ("key", "part", "gold"))
     others = {*scores, "filter", *(name for role, name in columns.items() if role not in ("prompt", "key"))}
-    is_item = re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2])
+    if columns["part"] and not fits(ids, parts):  # ids that begin anew in each part
+        others.add(columns["key"])
     for name in sorted(rows[0].keys() - others):
-        values, last = [str(row.get(name)) for row in rows], name.rpartition(".")[2]
-        number = len({*values})
-        if not 1 < number < len(rows) or re.fullmatch(DRAW, last):
+        values = [str(row.get(name)) for row in rows]
+        number, counts = len({*values}), Counter(values).values()
+        if not 1 < number < len(rows) or re.fullmatch(DRAW, name.rpartition(".")[2]):
             continue
-        is_group = fits(values, golds) if name == columns["prompt"] else re.fullmatch(GROUP, last)
-        if (is_group or name == columns["key"]) and fits(keys, values) and number < 0.8 * len({*keys}):
-            text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
-            text += "; if each row is an item of its own, number the rows in a column item_id"
-            doubts |= {} if is_item else {"Whether the rows are independent": text}
-        elif number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys}) and last != "id":
+        is_crossed = number <= 20 and len({*zip(keys, values, strict=True)}) == number * len({*keys})
+        if name == columns["prompt"]:
+            may_be_items = fits(values, golds)
+        else:
+            is_even = len({*counts}) == 1 and number >= max(counts)
+            may_be_items = is_even or re.fullmatch(GROUP, name.rpartition(".")[2])
+        if may_be_items and fits(keys, values) and number < 0.8 * len({*keys}):
+            groups[name] = number
+        elif is_crossed and not re.fullmatch(ID, name):
             means = f"a row's value is the mean over column {name!r} ({', '.join(dict.fromkeys(values))}); if it names"
             doubts["Whether the rows are of one model"] = f"{means} models, rename it to model, else to sample"
+    name = max(groups, key=groups.get, default="")
+    if name and not re.fullmatch(OF_ITEM, columns["key"].rpartition(".")[2]):
+        text = f"rows of one item are dependent; if column {name!r} names the items, rename it to item_id"
+        text += "; if each row is an item of its own, number the rows in a column item_id"
+        doubts["Whether the rows are independent"] = text
     return doubts
 
 
@@ -4125,11 +4212,16 @@ def read_table(file: Path) -> tuple[list[OtherResults], dict]:
     *others, rows = [[], *sorted(tables_in(value), key=len)]
     got = f"got {file} with several tables of {', '.join([*rows[0]][:4]) if rows else ''}"
     is_one = not any(other and other[0].keys() == rows[0].keys() for other in others)
-    need(is_one, f"{got}; expected one; try one list of rows, with the tables' names in a column model or subject")
+    need(
+        is_one,
+        f"{got}; expected one; try one list of rows, with the tables' names in a column model, subject or item_id",
+    )
     column, models = columns_of(rows[0])["model"] if rows else "", {}
     for row in rows:
         models.setdefault(str(row.get(column)), []).append(row)
-    if "." in column or not 2 <= len(models) <= max(20, len(rows) // 2):  # no column, or one of the items
+    is_model = "." not in column and re.match("model", column)  # other words may be of the items
+    are_few = 2 <= len(models) <= max(20, len(rows) // 2 if is_model else 0)
+    if not column or not are_few or not (is_model or have_same_rows([*models.values()])):
         models = {"": rows} if rows else {}
     return [OtherResults(file, table, figures, model) for model, table in models.items()], figures
 
@@ -4514,7 +4606,7 @@ class Proof:
         self.sentences.append(sentence)
 
     def find(self, finding: str) -> None:
-        self.findings.append(finding)
+        self.findings += [finding] if finding not in self.findings else []
 
     def skip(self, figure: str, why: str) -> None:
         """Note what could not be measured, also as a sentence."""
@@ -5855,11 +5947,18 @@ def compare_ways(proof: Proof, plays: list[dict], ways: dict) -> None:
 TURNS = 8  # of a conversation, unless --max_turns
 GOLD_ROWS, ROWS, TRIAL_ROWS = 32, 8, 4  # rows for gold answers; for others; to choose gold's form
 FULL_SHARE = 0.95  # share of full marks that counts as such, and of the rows whose gold answers must have them
-ALLOWED = {"silence": 0.05, "nonsense": 0.05, "meaningless calls": 0.5, "several answers": 0.25}  # of full marks
-TOOL_S = 10.0  # seconds for the tool calls of an answer, or for a reply
+ALLOWED = {
+    "silence": 0.05,
+    "nonsense": 0.05,
+    "brackets": 0.05,
+    "meaningless calls": 0.5,
+    "several answers": 0.25,
+}  # of full marks
+TOOL_S = 6.0  # seconds for the tool calls of an answer, or for a reply
+LOAD_S = 300.0  # seconds to import the environment
 ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with the answer
 JUNK_TEXT = "Lorem qzx vwpt {[(<$\\\u202e\U0001f9ee jkh."
-SAMPLE = {"string": "nothing", "integer": 1, "number": 1.0, "boolean": False, "array": [], "object": {}}
+SAMPLE = {"integer": 1, "number": 1.0, "boolean": False, "array": [], "object": {}}
 # defaults of a run's settings that the parts read
 RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
 
@@ -5894,7 +5993,7 @@ def as_typed(value, kind: str):
     """A column's value as a tool parameter's type wants it: text as a number, anything as a string."""
     if kind in ("integer", "number") and isinstance(value, str):
         with contextlib.suppress(ValueError):
-            return json.loads(value)
+            return int(value) if kind == "integer" or re.fullmatch(r"-?\d+", value) else float(value)
     return str(value) if kind == "string" else value
 
 
@@ -5917,12 +6016,14 @@ def gold_scripts(columns: dict, kind, where: str) -> dict[str, list[str]]:
 
 def other_scripts(row: dict, kind, rows: list[dict]) -> dict[str, list[str]]:
     """{policy: script} of answers that earn nothing, and of calls with meaningless arguments."""
-    scripts = {"silence": [""], "nonsense": [JUNK_TEXT]}
+    scripts = {"silence": [""], "nonsense": [JUNK_TEXT], "brackets": ["(" * 100_000]}
     if kind.tools:
         calls = []
-        for tool in kind.tools:
+        for tool, text in itertools.product(kind.tools, ("nothing", "__import__('os')._exit(1)", {"a": [1]})):
             types = {x: p.get("type") for x, p in tool["function"]["parameters"]["properties"].items()}
-            given = {x: SAMPLE.get(t if isinstance(t, str) else "string") for x, t in types.items()}
+            given = {
+                x: (SAMPLE | {"string": text}).get(t if isinstance(t, str) else "string") for x, t in types.items()
+            }
             calls.append(call_text(tool["function"]["name"], given))
         scripts["meaningless calls"] = calls
     elif answer := answer_of(row["columns"]):
@@ -5938,7 +6039,8 @@ def answer_of(columns: dict) -> str | None:
 class Player:
     """Plays scripted conversations with an environment and the rewards beside it."""
 
-    def __init__(self, spec: str, rewards: list[str], rows: list[dict], turns: int):
+    def __init__(self, spec: str, rewards: list[str], rows: list[dict], turns: int, note: Callable):
+        self.note = note  # gets where it is, in words
         self.rewards = [full_spec(spec) for spec in rewards]
         self.environments, self.reward = load_scored(SimpleNamespace(environment=spec, reward=self.rewards, **RUN))
         check_environment_rows(self.environments, rows)
@@ -5958,59 +6060,87 @@ class Player:
         return [sum(weights[k] * (x or 0.0) for k, x in of_talk.items()) for of_talk in scores], talks
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float, spec: str):
-    """Raise UserError in the main thread after some time, as a method of an environment may never return."""
-
-    expired = []
-
-    def stop(*_):
-        expired.append(True)
-        raise KeyboardInterrupt  # no Exception, which the loop of conversations takes for the environment's
-
-    usual = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    except KeyboardInterrupt:
-        got = f"got {spec}, whose conversations take longer than {seconds:g} s"
-        need(not expired, f"{got}; expected methods that return; try a larger --minutes")
-        raise
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, usual)
-
-
 def prove_environment(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
-    """Play scripted answers to rows of `data`, again and in all four programs; compare what they are paid."""
+    """`prove_played` in a process of its own, which an environment may end or never give back."""
     parser = argparse.ArgumentParser(prog="prove.py ENV.py:Class --data FILE --", allow_abbrev=False)
     parser.add_argument("--reward", action="append", default=[], metavar="FN", help="a reward beside the environment")
     parser.add_argument("--prompt_column", default="prompt", metavar="NAME", help="column with the prompt")
     parser.add_argument("--max_turns", type=int, default=TURNS, metavar="N", help="answers in a conversation")
-    given, proof, rows = parse_flags(parser, flags), Proof("environment", spec), read_rows(data)
-    rows = [prompt_row(row, given.prompt_column, data) | {"number": i} for i, row in enumerate(rows, 1)]
-    rows = rows[:: max(1, len(rows) // GOLD_ROWS)][:GOLD_ROWS]
-    with contextlib.redirect_stdout(sys.stderr), time_limit(seconds, spec):
-        player = Player(spec, given.reward, rows, given.max_turns)
-        plays = {"gold": gold_plays(proof, player, rows, data)}
-        for row in rows[:: max(1, len(rows) // ROWS)][:ROWS]:
-            for policy, script in other_scripts(row, player.kind_of(row), rows).items():
-                plays.setdefault(policy, []).append((row, script))
-        plays |= {policy: played(proof, player, policy, pairs) for policy, pairs in plays.items() if policy != "gold"}
-        describe_payment(proof, plays, data)
-        few = [play for of_policy in plays.values() for play in of_policy[:ROWS]]
-        if not few:
-            proof.skip("What the four places pay", "no conversation came to its end")
-            return proof
-        few.sort(key=lambda play: -play["return"])  # what an object keeps of the best shows in the worst
-        compare_ways(proof, few, ways_of_playing(player, few) | places(spec, player.rewards, player.limits, few))
+    given, place, proof = parse_flags(parser, flags), "the import", Proof("environment", spec)
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=send_proof, args=(theirs, given, spec, data))
+    process.start()
+    end = (heard := time.monotonic()) + LOAD_S
+    try:
+        while place and time.monotonic() < end and (process.is_alive() or ours.poll()):
+            if ours.poll(0.05):
+                (place, proof), heard = ours.recv(), time.monotonic()
+                end = end if ", row " in place else heard + seconds  # libraries take their time to load
+        is_late = process.is_alive()
+    finally:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)  # and what the environment has started
+        process.kill()
+        process.join()
+    if isinstance(proof, UserError):
+        raise proof
+    if place and not is_late:
+        ended = f"died: in {place}, it ended its process (exit code {process.exitcode})"
+        proof.find(f"{ended}; try running what a model writes in another process, as sandbox.py does")
+    elif ", row " in place and time.monotonic() - heard > seconds / 4:
+        proof.find(f"hung: {place} takes more than {seconds / 4:g} s; try methods that return; a tool has {TOOL_S:g} s")
+    elif place:
+        got = f"got {spec}, whose conversations take longer than {seconds:g} s ({place})"
+        need(proof.findings, f"{got}; expected methods that return; try a larger --minutes")
+        proof.skip("The rest", f"it takes longer than {seconds:g} s ({place})")
     return proof
+
+
+def send_proof(connection, given: argparse.Namespace, spec: str, data: str) -> None:
+    """Send pairs of where the environment is, "" at the end, and its proof so far, or what is wrong with the input."""
+    os.setpgrp()
+    os.dup2(2, 1)  # stdout is for the report
+    proof = Proof("environment", spec)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            prove_played(proof, given, data, lambda place: connection.send((place, proof)))
+    except UserError as error:
+        proof = UserError(str(error))
+    connection.send(("", proof))
+
+
+def prove_played(proof: Proof, given: argparse.Namespace, data: str, note: Callable) -> None:
+    """Play scripted answers to rows of `data`, again and in all four programs; compare what they are paid."""
+    rows = read_rows(data)
+    rows = [prompt_row(row, given.prompt_column, data) | {"number": i} for i, row in enumerate(rows, 1)]
+    rows = drawn(rows, GOLD_ROWS)
+    player = Player(proof.thing, given.reward, rows, given.max_turns, note)
+    note("the conversations")
+    plays = {"gold": gold_plays(proof, player, rows, data)}
+    for row in drawn(rows, ROWS):
+        for policy, script in other_scripts(row, player.kind_of(row), rows).items():
+            plays.setdefault(policy, []).append((row, script))
+    plays |= {policy: played(proof, player, policy, pairs) for policy, pairs in plays.items() if policy != "gold"}
+    describe_payment(proof, plays, data)
+    few = [play for of_policy in plays.values() for play in of_policy[:ROWS]]
+    if not few:
+        proof.skip("What the four places pay", "no conversation came to its end")
+        return
+    few.sort(key=lambda play: -play["return"])  # what an object keeps of the best shows in the worst
+    note("the conversations, played again")
+    compare_ways(proof, few, ways_of_playing(player, few) | places(proof.thing, player.rewards, player.limits, few))
+
+
+def drawn(rows: list[dict], most: int) -> list[dict]:
+    """At most so many rows, at random, as environments may alternate; in their order."""
+    return sorted(random.Random(0).sample(rows, min(most, len(rows))), key=lambda row: row["number"])
 
 
 def played(proof: Proof, player: Player, policy: str, pairs: list[tuple]) -> list[dict]:
     """Play (row, script) pairs one after another, up to the first that raises or whose tool hangs: a finding."""
     plays = []
     for row, script in pairs:
+        player.note(f"{policy}, row {row['number']}")
         try:
             (value,), (talk,) = player.returns([(row, script)])
         except UserError as error:  # names the row, the file and the line
@@ -6018,12 +6148,12 @@ def played(proof: Proof, player: Player, policy: str, pairs: list[tuple]) -> lis
             proof.find(f"fault: {policy}: {text}; try accepting whatever a model may say")
             break
         results = [message for message in talk.messages if message["role"] == "tool"]
-        late = [x["name"] for x in results if "no answer in" in x["content"]]
-        errors = [x["content"][:200] for x in results if re.match(r"\{['\"]error['\"]: ", x["content"])]
-        plays.append({"policy": policy, "row": row, "script": script, "return": value, "errors": errors})
-        if late:
+        errors = [x for x in results if re.match(r"\{['\"]error['\"]: ", x["content"])]
+        if late := [x["name"] for x in errors if f"no answer in {TOOL_S:g} s" in x["content"]]:
             proof.find(f"hung_tool: tool {late[0]} gave no answer in {TOOL_S:g} s; try a limit inside the tool")
             break
+        errors = [x["content"][:200] for x in errors]
+        plays.append({"policy": policy, "row": row, "script": script, "return": value, "errors": errors})
     return plays
 
 
@@ -6062,8 +6192,9 @@ def describe_payment(proof: Proof, plays: dict[str, list[dict]], data: str) -> N
         others = ", ".join(f"{policy} {value:g}" for policy, value in proof.figures["most_paid"].items())
         proof.say(f"{proof.thing} was played on {data}: {marks}; the most that others are paid: {others}.")
     for policy, values in paid.items():
-        if (mean := statistics.fmean(values)) > ALLOWED[policy] * full:
-            proof.find(f"{policy}: it is paid {mean:g} on average, of {full:g}; try paying for the task alone")
+        if (most := max(values)) > ALLOWED[policy] * full:
+            mean = f"{statistics.fmean(values):g} on average, at most {most:g}"
+            proof.find(f"{policy}: it is paid {mean}, of {full:g}; try paying for the task alone")
 
 
 def ways_of_playing(player: Player, plays: list[dict]) -> dict:
@@ -7136,7 +7267,7 @@ FLAGS = {"formulas": "--as", "python": "--python", "flags": "flags after --"}
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        usage="%(prog)s THING [--flag value ...] [-- flags of a trainer or of reward_preflight.py]",
+        usage="%(prog)s THING [--flag value ...] [-- flags of a trainer, an environment or reward_preflight.py]",
         description=__doc__,
         formatter_class=Help,
         allow_abbrev=False,

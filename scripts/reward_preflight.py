@@ -43,43 +43,43 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #       135-146  python source    Parses Python source in a process with threads
 #       149-242  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       245-283  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       286-477  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       480-511  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       514-838  processes        The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       841-859  exit codes       Program exit: errors that a user can fix become a message and an exit code
-#      862-1082  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1085-1177  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1180-1437  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1440-1546  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1549-1686  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1689-1896  chat             Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1899-1996  prompts          Load training and held-out prompts as token ids
-#     1999-2075  pass rates       Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, or …
-#     2078-2272  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2275-2386  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     2389-2627  reward forms     The forms that a reward function may have, and loading rewards from files
-#     2630-2945  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2948-2995  whole models     Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2998-3139  adapters         LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3142-3242  models           The networks of a run: their precision, the frozen reference, prompts that they can …
-#     3245-3302  tokenizers       Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3305-3388  loading          Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, what …
-#     3391-3399  batches          Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3402-3656  key cache        The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     3659-3795  forward          The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     3798-3918  faster layers    Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     3921-4130  cache probe      Probe what a model's cache and attention can do, before sampling and training rely …
-#     4133-4215  room steps       One more token per row, with fixed shapes and addresses within the cache, as a CUDA …
-#     4218-4399  sampling         Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4402-4444  rollouts         Sample and score a batch's rows over all processes
-#     4447-4569  rows and gold    Rows of the data, and their reference completions (gold)
-#     4572-4747  probes           Completions that must not be paid
-#     4750-4937  reward process   The reward's own process, with a time limit: a hang or crash costs one call, and …
-#     4940-5030  scoring          Grading completions
-#     5033-5381  preflight        The checks of a reward and the verdict
-#     5384-5440  report           Printed reports and --list
-#     5443-5525  model preflight  --model: how often a model's samples pass, and whether RL, a warm start or other …
-#     5528-5637  command          The command line
+#       286-482  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       485-516  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       519-843  processes        The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       846-864  exit codes       Program exit: errors that a user can fix become a message and an exit code
+#      867-1104  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1107-1199  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1202-1459  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1462-1568  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1571-1708  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1711-1921  chat             Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1924-2020  prompts          Load training and held-out prompts as token ids
+#     2023-2099  pass rates       Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, or …
+#     2102-2312  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2315-2426  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     2429-2678  reward forms     The forms that a reward function may have, and loading rewards from files
+#     2681-2996  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2999-3046  whole models     Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3049-3190  adapters         LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3193-3293  models           The networks of a run: their precision, the frozen reference, prompts that they can …
+#     3296-3353  tokenizers       Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3356-3439  loading          Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, what …
+#     3442-3450  batches          Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3453-3707  key cache        The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     3710-3846  forward          The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     3849-3969  faster layers    Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     3972-4181  cache probe      Probe what a model's cache and attention can do, before sampling and training rely …
+#     4184-4266  room steps       One more token per row, with fixed shapes and addresses within the cache, as a CUDA …
+#     4269-4450  sampling         Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4453-4495  rollouts         Sample and score a batch's rows over all processes
+#     4498-4620  rows and gold    Rows of the data, and their reference completions (gold)
+#     4623-4798  probes           Completions that must not be paid
+#     4801-4988  reward process   The reward's own process, with a time limit: a hang or crash costs one call, and …
+#     4991-5081  scoring          Grading completions
+#     5084-5432  preflight        The checks of a reward and the verdict
+#     5435-5491  report           Printed reports and --list
+#     5494-5576  model preflight  --model: how often a model's samples pass, and whether RL, a warm start or other …
+#     5579-5688  command          The command line
 
 import argparse
 import ast
@@ -360,24 +360,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -873,14 +878,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -949,8 +960,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -987,6 +1000,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -997,7 +1012,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1007,7 +1026,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1015,6 +1034,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1061,9 +1083,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1882,6 +1904,9 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say(f"warning: {template} does not read {', '.join(unread)}")
     for message in unread_messages(tokenizer, prompts, settings):
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -1967,14 +1992,13 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader, read = sibling("data_loader"), []
-    for place, row in rows:
-        try:
-            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
-        except loader.BadRow as flaw:
-            raise UserError(f"{place}: {flaw}") from None
+    loader = sibling("data_loader")
+    try:
+        read = loader.load_rows(source).rows
+    except loader.UserError as error:
+        raise UserError(f"data_loader.py: {error}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return read
+    return [(f"{source}, row {row['id']}", row) for row in read]
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -2176,6 +2200,20 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2196,6 +2234,8 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
@@ -2232,7 +2272,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed:
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
@@ -2395,10 +2435,10 @@ REWARD_FORMS = (
 REMOVED = {  # names that the reward library had: what to use
     "strict_xml_format": "soft_xml_format",
     "tag_count": "incremental_format",
-    "json_format": "json_schema",
-    "reasoning_quality": "incremental_format",
+    "json_format": 'json_schema.configure(schema={"type": ["object", "array"]})',
+    "reasoning_quality": "no_repetition",
     "token_repetition": 'repetition_penalty.configure(unit="tokens")',
-    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens", max_length=1024, exceeded=-1.0)',
     "min_length": "ideal_length",
     "language_consistency": "a function of your own",
     "kimi_length": "cosine_scaled",
@@ -2437,6 +2477,14 @@ def make_way(folder: Path) -> None:
             del sys.modules[file.stem]
 
 
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
 def importable_name(file: Path) -> str:
     """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
@@ -2471,7 +2519,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name = importable_name(path)
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2484,8 +2532,11 @@ def import_file(kind: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
+            of_library = REMOVED if "reward_functions_library" in str(error) else {}
+            tried = "".join(f"; try {new}" for old, new in of_library.items() if f"'{old}'" in str(error))
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports{tried}") from error
         finally:
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2551,7 +2602,7 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
 
 def instead_of(name: str, known: list[str]) -> str:
     """What to try for a name that does not exist."""
-    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+    return f"; try {REMOVED[name]}" if name in REMOVED and "cosine_scaled" in known else suggest(name, known)
 
 
 def full_spec(spec: str) -> str:

@@ -26,7 +26,7 @@ another user (as root) · network, pid, mount and ipc namespaces with a read-onl
 seccomp (x86-64: a list of what is allowed; no sockets, no new processes, no signals to others) · rlimits · an empty
 environment · a private scratch folder · capped output · wall clock, the whole process tree killed.
 
-What keeps a program in is 760 lines, to be read from the top: `messages`, `kernel`, `confinement`, `server`, `process`.
+What keeps a program in is 850 lines, to be read from the top: `messages`, `kernel`, `confinement`, `server`, `process`.
 They know nothing of tests. What follows, from `values` on, judges programs and finds them in answers.
 
 Deliberately left out: languages other than Python; programs that start processes (`subprocess`, `multiprocessing`) or
@@ -38,32 +38,32 @@ because namespaces do the same in a sixth of the time.
 """
 
 # Contents
-#       106-117  python source    Parses Python source in a process with threads
-#       120-130  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       133-159  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       162-185  extracts         Extract from a Python file what some of its names need
-#       188-243  messages         What all processes share: names of the layers, exceptions, and the messages they …
-#       246-439  kernel           The kernel's layers: a seccomp filter, Landlock rules, a root of its own
-#       442-519  confinement      Put a forked process under all layers, before any foreign code runs in it
-#       522-808  server           The fork server: forks a process for each job, under all layers, and reports how it …
-#       811-946  process          The caller's side of the fork server: start it, ask it for processes, learn how …
-#       949-986  isolation        What the sandbox keeps programs from on this machine: the report, and the refusal …
-#      989-1237  values           Values sent between the processes: plain data as JSON with tags, and objects that …
-#     1240-1321  comparison       Compare results with expected values, and shorten both for verdicts
-#     1324-1567  tests in python  Read tests in Python: which names are the program's, and what counts as a test
-#     1570-1696  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1699-2049  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     2052-2190  program          The program's process: runs model code as a script, or as a module whose functions …
-#     2193-2383  forms of tests   Read the tests of a program and sort them into one of three forms
-#     2386-2643  answers          Find the program in a model's answer
-#     2646-3016  run code         Run programs against their tests, and give verdicts: what callers use
-#     3019-3070  command          The command line
+#       105-116  python source    Parses Python source in a process with threads
+#       119-129  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       132-158  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       161-184  extracts         Extract from a Python file what some of its names need
+#       187-242  messages         What all processes share: names of the layers, exceptions, and the messages they …
+#       245-437  kernel           The kernel's layers: a seccomp filter, Landlock rules, a root of its own
+#       440-517  confinement      Put a forked process under all layers, before any foreign code runs in it
+#       520-891  server           The fork server: forks a process for each job, under all layers, and reports how it …
+#      894-1029  process          The caller's side of the fork server: start it, ask it for processes, learn how …
+#     1032-1069  isolation        What the sandbox keeps programs from on this machine: the report, and the refusal …
+#     1072-1332  values           Values sent between the processes: plain data as JSON with tags, and objects that …
+#     1335-1418  comparison       Compare results with expected values, and shorten both for verdicts
+#     1421-1694  tests in python  Read tests in Python: which names are the program's, and what counts as a test
+#     1697-1837  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1840-2201  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     2204-2342  program          The program's process: runs model code as a script, or as a module whose functions …
+#     2345-2542  forms of tests   Read the tests of a program and sort them into one of three forms
+#     2545-2802  answers          Find the program in a model's answer
+#     2805-3177  run code         Run programs against their tests, and give verdicts: what callers use
+#     3180-3231  command          The command line
 
 import argparse
 import ast
 import atexit
 import builtins
-import collections.abc
+import collections
 import contextlib
 import ctypes
 import datetime
@@ -86,7 +86,6 @@ import re
 import reprlib
 import resource
 import select
-import shutil
 import signal
 import socket
 import stat
@@ -370,18 +369,17 @@ def landlock_abi() -> int:
         return 0
 
 
-def landlock_rules(abi: int, readable: list[int], scratch: str, writable: bool) -> int:
-    """Make a ruleset: read beneath the folders open as `readable`, and beneath scratch, no TCP, no signals to others.
+def landlock_rules(abi: int, readable: list[int], scratch: str) -> int:
+    """Make a ruleset: read beneath the folders open as `readable`, write beneath scratch, no TCP, no signals to others.
 
-    Where scratch is `writable`, write beneath it, too. Several processes may use it: their folders beneath scratch are
-    each for one user only.
+    Several processes may use it: their folders beneath scratch are each for one user only.
     """
     handled = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
     rules = struct.pack("QQQ", handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
     rules = rules[: 8 if abi < 4 else 16 if abi < 6 else 24]
     ruleset = kernel_call(444, ctypes.create_string_buffer(rules, len(rules)), len(rules), 0)
     places = [(fd, LANDLOCK_READ) for fd in readable]
-    for fd, rights in [*places, (os.open(scratch, os.O_PATH), LANDLOCK_SCRATCH if writable else LANDLOCK_READ)]:
+    for fd, rights in [*places, (os.open(scratch, os.O_PATH), LANDLOCK_SCRATCH)]:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights = (rights | 1 << 1) & LANDLOCK_FILE  # /dev/null is also written to
         rule = struct.pack("=Qi", rights & handled, fd)
@@ -458,9 +456,7 @@ def confine(server, message: dict, uid: int | None, scratch: str, files: int) ->
     memory = server.address_space() + int(message["memory_mb"] * 2**20)
     set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
     if server.on("landlock"):
-        rules = (
-            server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch, server.on("mount"))
-        )
+        rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
         kernel_call(446, rules, 0)
     os.closerange(files, 1 << 20)
     if server.on("seccomp"):
@@ -513,6 +509,8 @@ def try_out(channel: socket.socket) -> None:
     udp = (socket.AF_INET, socket.SOCK_DGRAM)
     if not can(lambda: importlib.import_module("colorsys")):  # not loaded before
         send_frame(channel, {"error": "Python's own files could not be read"})
+    elif not can(lambda: open("trial", "w").write("x")):
+        send_frame(channel, {"error": "the scratch folder could not be written to"})
     else:
         network = can(lambda: socket.socket(*udp).sendto(b"", ("127.0.0.1", 9)))
         files, processes = can(lambda: open("/etc/passwd")), can(start_process)
@@ -521,7 +519,8 @@ def try_out(channel: socket.socket) -> None:
 
 # ----------------------------------------------------------------------------- server (src/programs/sandbox/server.py)
 
-SCRATCH_LIMITS = b"size=64m,nr_inodes=4096,mode=700"  # of a scratch folder: bytes, files and folders, rights
+ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it
+SCRATCH_BYTES = 64 << 20
 FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
 PRELOAD = (
     "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math "
@@ -531,12 +530,13 @@ PRELOAD = (
 
 @dataclass
 class Job:
-    """A running process: its number, where its end is reported, its folder, its user."""
+    """A running process: its number, where its end is reported, its folder, its user, why the server ended it."""
 
     number: int
     status: int
     scratch: str
     uid: int | None
+    problem: str = ""
 
 
 class Server:
@@ -544,7 +544,7 @@ class Server:
 
     def __init__(self, control: socket.socket, config: dict, roles: dict):
         self.control, self.config, self.roles, self.jobs, self.free, self.count = control, config, roles, {}, [], 0
-        self.folder, self.statm = None, -1
+        self.folder, self.statm, self.removers = None, -1, set()
         self.layers = dict.fromkeys(config["disable"], "off: disabled by the caller")
         self.readable = readable_paths(config["packages"])
 
@@ -576,7 +576,7 @@ class Server:
         self.layers.setdefault("user", "on" if os.getuid() == 0 else "off: only root can change its user")
         paths = [path for path in self.readable if LINUX and os.path.exists(path)]
         self.places = [fcntl.fcntl(os.open(path, os.O_PATH), fcntl.F_DUPFD, 200) for path in paths]  # out of dup2's way
-        self.rules = landlock_rules(self.abi, self.places, self.base, self.on("mount")) if self.on("landlock") else -1
+        self.rules = landlock_rules(self.abi, self.places, self.base) if self.on("landlock") else -1
         self.filter = seccomp_program(SOME_ID)
         for layer in ("user", "landlock", "seccomp"):  # a layer that does not hold on a trial is left out
             if self.on(layer) and "error" in (trial := self.trial()):
@@ -642,8 +642,9 @@ class Server:
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        pause = None
         while True:
-            ready, _, _ = select.select([self.control, woken], [], [])
+            ready, _, _ = select.select([self.control, woken], [], [], pause)
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(woken, 4096)
@@ -658,14 +659,19 @@ class Server:
                     self.kill(message["id"])
                 elif message["op"] == "exit":
                     return
+            pause = self.weigh_folders()
 
     def end(self) -> None:
         """Kill what still runs and leave no folder behind."""
         for job in list(self.jobs.values()):
             self.kill(job.number)
         self.reap(block=True)
+        for pid in self.removers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
         if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_tree(self.folder)
 
     def receive(self):
         """One request and the open files that came with it; (None, []) when the caller is gone."""
@@ -698,17 +704,15 @@ class Server:
                 os.close(fd)
 
     def make_scratch(self, uid: int | None) -> str:
-        """Give out a private folder: a small file system of its own where mounting is possible, used again if empty.
-
-        Without one it has no limit in total, so Landlock lets nobody write to it.
-        """
+        """Give out a private folder: a small file system of its own where mounting is possible, used again if empty."""
         if self.free:
             path = self.free.pop()
         else:
             path = f"{self.base}/{self.count}"
             os.mkdir(path, 0o700)
             if self.on("mount"):
-                libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, SCRATCH_LIMITS)
+                options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_BYTES // ENTRY_BYTES},mode=700"
+                libc_call("mount", b"tmpfs", path.encode(), b"tmpfs", 6, options.encode())
         if os.getuid() == 0:
             os.chown(path, uid or 0, uid or 0)
         return path
@@ -717,11 +721,41 @@ class Server:
         """Take a folder back; one that was written to is thrown away."""
         if not os.listdir(path):
             self.free.append(path)
-        elif self.on("mount"):
+            return
+        if self.on("mount"):
             libc_call("umount2", path.encode(), 2)
             os.rmdir(path)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
+            return
+        try:  # by a process of its own: what was left may take seconds, and programs wait for this one
+            remover = os.fork()
+        except OSError:
+            remove_tree(path)
+            return
+        if remover:
+            self.removers.add(remover)
+            return
+        try:
+            signal.set_wakeup_fd(-1)
+            os.closerange(0, 1 << 20)  # with the pipes on which others' ends are awaited
+            os.nice(10)
+            remove_tree(path)
+        finally:
+            os._exit(0)
+
+    def weigh_folders(self) -> float | None:
+        """End jobs whose folder holds too much; return the seconds to the next look, None where there is no need.
+
+        A file system of its own has its size; without one the files that have a name are counted.
+        """
+        if self.on("mount") or not self.jobs:
+            return None
+        started = time.monotonic()
+        for job in list(self.jobs.values()):
+            if not job.problem and weight(job.scratch) > SCRATCH_BYTES:
+                most = f"{SCRATCH_BYTES >> 20} MiB, or {SCRATCH_BYTES // ENTRY_BYTES} files and folders,"
+                job.problem = f"output limit: more than {most} in its folder"
+                self.kill(job.number)
+        return max(0.03, 10 * (time.monotonic() - started))
 
     def kill(self, number: int) -> None:
         """Kill a job's process and its group."""
@@ -739,6 +773,7 @@ class Server:
                 return
             if pid == 0:
                 return
+            self.removers.discard(pid)
             if pid not in self.jobs:
                 continue
             job = self.jobs.pop(pid)
@@ -746,8 +781,9 @@ class Server:
                 self.sweep(pid, job)
             with contextlib.suppress(OSError):
                 self.free_scratch(job.scratch)
+            report = {"status": os.waitstatus_to_exitcode(status), "problem": job.problem}
             with contextlib.suppress(OSError):  # the caller may be gone
-                os.write(job.status, json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
+                os.write(job.status, json.dumps(report).encode())
             os.close(job.status)
 
     def sweep(self, pid: int, job: Job) -> None:
@@ -763,13 +799,60 @@ class Server:
                 os._exit(0)
             os.waitpid(killer, 0)
         for _ in range(100):
-            strangers = {*children_of(os.getpid())} - {*self.jobs}
+            strangers = {*children_of(os.getpid())} - {*self.jobs} - self.removers
             if not strangers:
                 return
             for child in strangers:
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
+
+
+def weight(folder: str) -> int:
+    """Bytes on disk beneath a folder, ENTRY_BYTES for each entry at least; stops above SCRATCH_BYTES."""
+    total, folders = 0, [folder]
+    while folders and total <= SCRATCH_BYTES:
+        try:
+            total += weight_of_entries(folders.pop(), folders, SCRATCH_BYTES - total)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # gone since
+        except OSError:  # too deep for a path, or closed to this user: nothing that may stay out of sight
+            return SCRATCH_BYTES + 1
+    return total
+
+
+def weight_of_entries(folder: str, folders: list[str], room: int) -> int:
+    """Bytes of a folder's own entries, up to the first above `room`; folders among them are added to the list."""
+    total = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            total += max(entry.stat(follow_symlinks=False).st_blocks * 512, ENTRY_BYTES)
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            if total > room:
+                break
+    return total
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder of any depth and permissions: what is two levels down is moved up first."""
+    moved = 0
+    os.chmod(path, 0o700)
+    while entries := list(os.scandir(path)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            for inner in list(os.scandir(entry.path)):
+                if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, 0o700)
+                    os.rename(inner.path, f"{path}/{moved}-moved")
+                    moved += 1
+                else:
+                    os.unlink(inner.path)
+            os.rmdir(entry.path)
+    os.rmdir(path)
 
 
 def children_of(pid: int) -> list[int]:
@@ -818,7 +901,7 @@ class Process:
         self.sandbox, self.job, self.channel, self.status, self.report = sandbox, job, channel, status, None
 
     def wait(self, deadline: float) -> dict | None:
-        """Wait until it has ended and return {"status"}, or {"error"}; None at the deadline."""
+        """Wait until it has ended and return {"status", "problem"}; None at the deadline."""
         if self.report:
             return self.report
         poll = select.poll()
@@ -1007,12 +1090,21 @@ PLAIN_TYPES = {  # further types that travel, each with what gives the arguments
     datetime.timedelta: lambda x: (x.days, x.seconds, x.microseconds),
     range: lambda x: (x.start, x.stop, x.step),
 }
+# views of a dict keep their order and equal sets
+VIEWS = {type({}.keys()): "keys", type({}.items()): "items", type({}.values()): "values"}
+ALIKE = {  # types that equal another one in Python, and travel as that
+    **dict.fromkeys((collections.UserDict, collections.ChainMap, types.MappingProxyType), dict),
+    **{collections.UserList: list, collections.UserString: str, memoryview: bytes, bytearray: bytes},
+}
 MUTABLE = (list, dict, set, collections.deque)
 CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 MAKERS = {
     **{kind.__name__: lambda items, kind=kind: kind(*items) for kind in PLAIN_TYPES},
     "Fraction": lambda items: fractions.Fraction(*map(operator.index, items)),  # of "1e999999999" it would never end
     **{kind.__name__: kind for kind in (*CONTAINERS, dict)},
+    "keys": lambda items: dict.fromkeys(items).keys(),
+    "items": lambda items: dict(items).items(),
+    "values": lambda items: dict(enumerate(items)).values(),
     **{"Counter": lambda items: collections.Counter(dict(items)), "OrderedDict": collections.OrderedDict},
     "bytes": bytes.fromhex,
     "int": lambda digits: int(digits, 16),
@@ -1033,13 +1125,15 @@ def encode_content(value, shared, depth: int = 0):
     """Encode a value by its content; values in it may be shared."""
     if value is None or isinstance(value, bool):
         return value
+    if type(value) in ALIKE:
+        value = ALIKE[type(value)](value)
     if isinstance(value, int):
         return int(value) if value.bit_length() <= 64 else {"t": "int", "v": format(int(value), "x")}
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, bytes):
         return {"t": "bytes", "v": bytes(value).hex()}
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         if not shared or value.dtype.kind not in "biufc":
@@ -1053,8 +1147,9 @@ def encode_content(value, shared, depth: int = 0):
     if isinstance(value, dict):
         kept = shared and type(value) in (collections.Counter, collections.OrderedDict)
         return {"t": type(value).__name__ if kept else "dict", "v": [each(pair) for pair in value.items()]}
-    if isinstance(value, collections.abc.MappingView):
-        return each(value)
+    if type(value) in VIEWS:
+        kind = VIEWS[type(value)]
+        return {"t": kind, "v": [each(pair) for pair in value] if kind == "items" else each(value)}
     if shared and kind == "tuple" and isinstance(getattr(value, "_fields", None), tuple):
         return {"t": "namedtuple", "v": each((value._fields, *value))}
     if type(value) in PLAIN_TYPES:
@@ -1272,6 +1367,8 @@ def same(expected, actual) -> bool:
         if all(isinstance(key, str) for key in expected) and not any(isinstance(key, str) for key in actual):
             actual = {str(key): item for key, item in actual.items()}
         return expected.keys() == actual.keys() and all(same(item, actual[key]) for key, item in expected.items())
+    if VIEWS.get(type(actual)) in ("keys", "items"):
+        return actual == expected  # as sets
     return type(expected) is type(actual) and expected == actual
 
 
@@ -1328,8 +1425,9 @@ RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit"
 # full names of what acts on a process or folder; the program's are not those of the tests
 SURROUNDINGS = re.compile(
     r"unittest\.mock\.patch|tempfile\.|shutil\.|pathlib\.Path|os\.(?:environ|getenv|putenv|chdir|mkdir|makedirs|listdir"
-    r"|remove|unlink|path\.(?:exists|is|getsize))|contextlib\.redirect_std|inspect\.|open$"
+    r"|remove|unlink|path\.(?:exists|is|getsize))|inspect\.|open$"
 )
+SORTERS = {"sorted", "sort", "min", "max", "nlargest", "nsmallest", "insort", "heapify", "heappush", "heappop"}
 RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 
@@ -1347,6 +1445,12 @@ class FromProgram(ast.NodeTransformer):
             inside += top.body if is_guard else [top]
         node.body = [part for part in inside if ast.unparse(part).partition("(")[0] not in RUNNERS]
         return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        """@pytest.mark.skip def test(): …  ->  pass"""
+        self.generic_visit(node)
+        marks = {ast.unparse(mark).partition("(")[0].rpartition(".")[2] for mark in node.decorator_list}
+        return ast.copy_location(ast.Pass(), node) if marks & {"skip", "xfail"} else node
 
     def visit_ImportFrom(self, node):
         """from solution import f, g as h  ->  h = g"""
@@ -1372,7 +1476,7 @@ class FromProgram(ast.NodeTransformer):
 
 
 class ForJudge(ast.NodeTransformer):
-    """Make each assert a counted test that does not end the others, and have the judge tell identity and type.
+    """Make each assert a counted test that does not end the others, and have the judge tell identity, type and order.
 
     Inside `try` and `with` an assert keeps its meaning, since what is around it may expect an exception.
     """
@@ -1386,9 +1490,10 @@ class ForJudge(ast.NodeTransformer):
         return ast.Expr(ast.Call(ast.Name(name, ast.Load()), [ast.Constant(node.lineno), *args], []))
 
     @staticmethod
-    def asked(node, name: str, *args) -> ast.Call:
+    def asked(node, name: str, *args, keywords=()) -> ast.Call:
         """A call of one of the judge's functions, to replace an expression."""
-        return ast.fix_missing_locations(ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [*args], []), node))
+        new = ast.Call(ast.Name(name, ast.Load()), [*args], [*keywords])
+        return ast.fix_missing_locations(ast.copy_location(new, node))
 
     def counted(self, node, statements: list) -> ast.AST:
         """Statements that count as a test when they end: try: ...  except Exception as e: __fail__(line, e)"""
@@ -1454,10 +1559,12 @@ class ForJudge(ast.NodeTransformer):
         return new if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), new), node)
 
     def visit_Call(self, node):
-        """type(a)  ->  __type__(a)"""
+        """type(a)  ->  __type__(a);  sorted(a)  ->  __sort__(sorted, a)"""
         self.generic_visit(node)
-        is_type = getattr(node.func, "id", "") == "type" and len(node.args) == 1
-        return self.asked(node, "__type__", *node.args) if is_type else node
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if getattr(node.func, "id", "") == "type" and len(node.args) == 1:
+            return self.asked(node, "__type__", *node.args)
+        return self.asked(node, "__sort__", node.func, *node.args, keywords=node.keywords) if name in SORTERS else node
 
     def visit_Attribute(self, node):
         """a.__class__  ->  __type__(a)"""
@@ -1506,7 +1613,9 @@ def unjudged(tests: ast.AST) -> str:
     parts = (text.partition(".") for text in {*map(ast.unparse, names)})
     used = {full[head] + dot + rest for head, dot, rest in parts if head in full}  # os.path.exists of `path.exists(x)`
     stored = {ast.unparse(name) for name in names if isinstance(name.ctx, ast.Store)}
-    outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin", "sys.stdout", "sys.stderr"}
+    outside = {name for name in used if SURROUNDINGS.match(name)} | stored & {"sys.stdin"}
+    if any(getattr(name, "attr", "") == "getvalue" for name in names):
+        outside |= (used | stored) & {"contextlib.redirect_stdout", "contextlib.redirect_stderr", "sys.stdout"}
     draws = {name for name in used if re.match(r"(?:numpy\.)?random\.", name)} - {"numpy.random"}
     if all(name.endswith("seed") for name in draws):  # a seed that is not for the tests' own draws
         outside |= draws
@@ -1523,12 +1632,30 @@ def caught_names(tests: ast.AST) -> set:
     return read_names(*kinds)
 
 
+def used_as_classes(tests: ast.AST) -> set:
+    """The capitalized names whose results tests use as objects: `V(1).x`, `V(1) < V(2)`, `v = V(1)` and `v[0] = 1`."""
+    makers, parts = {}, list(ast.walk(tests))
+
+    def maker(node: ast.AST) -> str:
+        node = node.left if isinstance(node, ast.BinOp) else node
+        name = getattr(getattr(node, "func", None), "id", "")
+        return name if name[:1].isupper() else makers.get(ast.unparse(node), "")
+
+    for part in (part for part in parts if isinstance(part, ast.Assign)):
+        for target in part.targets:
+            pairs = zip(getattr(target, "elts", [target]), getattr(part.value, "elts", [part.value]), strict=False)
+            makers.update({ast.unparse(name): maker(value) for name, value in pairs})
+    compared = [part for part in parts if isinstance(part, ast.Compare)]
+    names = {maker(part.left) for part in compared if maker(part.left) == maker(part.comparators[0])}
+    changed = [p for p in parts if isinstance(p, ast.Subscript) and not isinstance(p.ctx, ast.Load)]
+    changed += [part for part in parts if isinstance(part, ast.Attribute)]
+    return (names | {maker(part.value) for part in changed}) - {""}
+
+
 def argument_sets(test) -> list[dict]:
-    """The arguments of each run of a test, by its marks `pytest.mark.parametrize`; none where it is to be skipped."""
-    marks, sets = getattr(test, "pytestmark", []), [{}]
-    if {mark.name for mark in marks} & {"skip", "xfail"}:
-        return []
-    for mark in (mark for mark in marks if mark.name == "parametrize"):
+    """The arguments of each run of a test, by its marks `pytest.mark.parametrize`."""
+    sets = [{}]
+    for mark in (mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"):
         given = dict(zip(("argnames", "argvalues"), mark.args, strict=False)) | mark.kwargs
         names, rows = given["argnames"], []
         alone = isinstance(names, str) and "," not in names  # then a row is the value itself
@@ -1600,31 +1727,45 @@ def converted(kind: type):
     return convert
 
 
-def as_instance(value, is_instance: bool):
-    """An object of the program, known as an instance or not; plain data as it is."""
+def as_instance(value):
+    """An object of the program as an instance, on which operators work; plain data as it is."""
     if isinstance(value, RemoteObject):
-        object.__setattr__(value, "_is_instance", is_instance)
+        object.__setattr__(value, "_is_instance", True)
     return value
 
 
 def forwarded(name: str):
-    """A method for an operator between objects of the program: plain data could tell it what a test expects."""
+    """A method for an operator between instances only: plain data could tell the program what a test expects."""
 
     def operate(self, *others):
-        if not all(isinstance(item, RemoteObject) for item in others):
+        if not all(isinstance(item, RemoteObject) and item._is_instance for item in (self, *others)):
             self._judge.unfit += self._is_instance
             raise TypeError(f"{name} of an object of the program works only with another one; try comparing plain data")
-        self._judge.trusted &= not others
-        return as_instance(self._judge.ask(name, self._target, others), self._is_instance)
+        return as_instance(self._judge.ask(name, self._target, others))
 
     return operate
+
+
+def ordered(name: str):
+    """A method for `<` and the like; the program answers only within `sorted`, `min` and other built-in sorters."""
+
+    def compare(self, other):
+        if not isinstance(other, RemoteObject):
+            return NotImplemented
+        if self._judge.sorting:
+            self._judge.trusted = False
+            return bool(self._judge.ask(name, self._target, (other,)))
+        self._judge.unfit += self._is_instance or other._is_instance
+        raise Unsafe(f"orders objects of the program, {DECIDES}")
+
+    return compare
 
 
 class RemoteObject:
     """The judge's proxy of a function, class or object of the program; results that are plain data arrive as such.
 
     `==` never asks the program. Method calls, `in`, `+` and the like do: there the tests trust the program's answer.
-    An instance is what the tests get from a function with a capital letter: a class.
+    Operators work only on instances, the objects that the tests make from a class.
     """
 
     __slots__ = ("_has_own_hash", "_is_instance", "_judge", "_target")  # any other attribute is the program's
@@ -1635,7 +1776,7 @@ class RemoteObject:
 
     def __call__(self, *args, **kwargs):
         value = self._judge.ask("call", self._target, args, kwargs)
-        return as_instance(value, isinstance(self._target, str) and self._target[:1].isupper())
+        return as_instance(value) if self._target in self._judge.classes else value
 
     def __getattr__(self, name):
         if name.startswith("__") and name not in DESCRIPTIONS:
@@ -1664,7 +1805,7 @@ class RemoteObject:
             raise Unsafe(f"hashes an object of the program, {DECIDES}")
         return hash(("program", self._target))
 
-    __lt__, __gt__, __le__, __ge__ = map(forwarded, ("__lt__", "__gt__", "__le__", "__ge__"))
+    __lt__, __gt__, __le__, __ge__ = map(ordered, ("__lt__", "__gt__", "__le__", "__ge__"))
     __doc__, __dict__ = map(described, ("__doc__", "__dict__"))
 
     def __contains__(self, item):
@@ -1742,7 +1883,9 @@ class Judge:
 
     Attributes:
         unfit: how often the tests did what only the program could judge: compared two objects of it, say.
+        classes: names whose results the tests use as objects.
         errors: the exceptions of the program that the tests expect, as classes of this process.
+        sorting: whether `sorted` or the like is running.
         reading: whether an answer is being read.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
@@ -1752,7 +1895,7 @@ class Judge:
         self.program, self.job = program, job
         self.passed = self.total = 0
         self.results, self.ended, self.unfit, self.trusted = [], "", 0, True
-        self.errors, self.reading = {}, False
+        self.classes, self.errors, self.sorting, self.reading = set(), {}, False, False
         self.shared, self.shareable = SharedObjects(0, self.reference, self.resolve), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
@@ -1844,6 +1987,14 @@ class Judge:
         """`type(x)` and `x.__class__` in the tests; the program answers for its own objects."""
         return self.ask("type", value._target) if isinstance(value, RemoteObject) else type(value)
 
+    def sort(self, function, *args, **kwargs):
+        """`sorted(x)` and the like in the tests; meanwhile the program may order its own objects."""
+        before, self.sorting = self.sorting, isinstance(function, types.BuiltinFunctionType)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.sorting = before
+
     def resolve(self, tag: str, number):
         """What stands here for an object that stays in the program: a proxy, or a coroutine to await."""
         return self.result_of(number) if tag == "coroutine" else RemoteObject(self, int(number), tag == "own_hash")
@@ -1906,13 +2057,14 @@ class Judge:
         entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception, "issubclass": self.is_subclass}
         namespace |= {"__check__": self.check, "__require__": self.require, "__fail__": self.fail}
-        namespace |= {"__is__": self.is_same, "__type__": self.type_of}
+        namespace |= {"__is__": self.is_same, "__type__": self.type_of, "__sort__": self.sort}
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
         names = loaded["names"] if isinstance(loaded.get("names"), dict) else {}
         every, known = ast.Module([*setup.body, *whole.body], []), bound_names(setup) | namespace.keys()
         self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - known)
+        self.classes = used_as_classes(every)
         self.offer({name: kind for name, kind in names.items() if name not in known}, namespace, every)
         theirs = loaded.get("classes") or ()
         self.shareable = lambda: {n: kind for n, kind in classes_in(namespace, "tests").items() if n in theirs}
@@ -2209,9 +2361,11 @@ def parsed(source: str) -> ast.Module:
     return parse_python(source, "model_program.py")
 
 
-def as_text(value) -> str:
-    """The text of stdin or stdout: lines from a list."""
-    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+def long_text(value) -> str:
+    """The text of stdin or stdout: lines from a list; a number may have any length."""
+    if isinstance(value, list):
+        return "\n".join(map(long_text, value))
+    return str(decimal.Decimal(value) if isinstance(value, int) and value.bit_length() > 13_000 else value)
 
 
 def loaded_tests(tests):
@@ -2219,9 +2373,14 @@ def loaded_tests(tests):
     if not isinstance(tests, str) or tests.lstrip()[:1] not in ("[", "{"):
         return tests
     try:
-        return json.loads(tests)
+        return loaded(tests)
     except (ValueError, RecursionError):
         return tests
+
+
+def loaded(text: str):
+    """The data of JSON text; an integer of it may have any length, which int() reads up to 4,300 digits only."""
+    return json.loads(text, parse_int=lambda digits: int(decimal.Decimal(digits)))
 
 
 @dataclass
@@ -2257,7 +2416,7 @@ def sort_tests(tests, entry_point: str | None, code: str) -> Plan:
         return read_source(list(tests), entry_point)
     if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
         if not any(is_call(test, entry_point) for test in tests):
-            return Plan("stdin", [(as_text(test["input"]), as_text(test["output"])) for test in tests], len(tests))
+            return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
         tests = [call_of_input(test) for test in tests]
     pairs = [test for test in tests if isinstance(test, list | tuple) and len(test) == 2]
     if not entry_point and len(pairs) == len(tests):
@@ -2296,7 +2455,7 @@ def call_of_input(test: dict) -> dict:
     """A test of {"input", "output"} as one of a call."""
     given, output = test["input"], test["output"]
     if isinstance(given, str):  # a line of JSON for each argument
-        return {"args": [*map(json.loads, given.split("\n"))], "expected": json.loads(output)}
+        return {"args": [*map(loaded, given.split("\n"))], "expected": loaded(output)}
     called = {"args": [], "kwargs": given} if isinstance(given, dict) else {"args": given}
     return {"args": [given], **(called if isinstance(given, list | dict) else {}), "expected": output}
 
@@ -2663,8 +2822,8 @@ class Verdict:
             no_tests: the tests assert nothing; invalid_tests: they share surroundings with the program (see
             `unjudged`), or fail only where they need a fixture or a missing module, compare objects of the program,
             combine one with plain data, or pass it functions that read other names.
-        trusted: False where the tests judged results by the program's constants, functions or operators: it could then
-            forge the verdict.
+        trusted: False where the tests used the program's constants or functions to judge results: it could then forge
+            the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
         detail: the first thing that went wrong.
         wall_s: seconds it took.
@@ -2732,7 +2891,7 @@ def run_code(
             each, but at least for four and at most for ten).
         memory_mb: MiB of address space the program may add to those its process begins with (RLIMIT_AS, on Linux): the
             heap, imported modules, mapped files, 8 MiB for the stack of each thread. Not counted: up to 64 MiB of files
-            in its folder, where there is a mount namespace (else it can write none), and what it prints.
+            in its folder, and what it prints.
         output_mb: MiB that one result may have as JSON, that one run may print, and that one file may have. More is an
             `output_limit`.
         strict: raise SandboxError unless programs are kept from network and files.
@@ -2880,6 +3039,8 @@ def script_output(sandbox: Sandbox, limits: dict, code: str, given: str) -> tupl
         return printed, timeout_text(limits)
     if report.get("error"):
         raise SandboxError(f"no process could be started: {report['error']}")
+    if report.get("problem"):
+        return printed, report["problem"]
     if size >= limits["result_bytes"]:
         return printed, f"output limit: more than {limits['result_bytes'] >> 20} MiB printed"
     if report["status"]:
@@ -2950,7 +3111,7 @@ def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
     results, total, end = answer["results"], answer["total"], answer["ended"]
     if end:
         words = {"timeout": timeout_text(limits), "the process ended": end_of(report)}
-        end = words.get(end, end)
+        end = report.get("problem") or words.get(end, end)
         results.append({"test": len(results), "passed": False, "detail": end})
         total = max(total + 1, plan.least)
     elif limits["stops"]:

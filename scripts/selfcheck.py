@@ -46,21 +46,21 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       100-140  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       143-155  bundle               Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       158-349  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       352-396  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       399-417  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       420-550  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       553-624  reward forms         The forms that a reward function may have, and loading rewards from files
-#       627-659  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       662-721  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       724-936  trainer              The interface between trainers and checks, and comparing figures
-#       939-979  input checks         The check of end tokens, pad and vocabulary
-#      982-1159  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     1162-1505  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
-#     1508-1945  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
-#     1948-2106  run                  Load and prepare the trainer, run the checks, the command line
+#       101-141  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       144-156  bundle               Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       159-355  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       358-402  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       405-423  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       426-572  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       575-670  reward forms         The forms that a reward function may have, and loading rewards from files
+#       673-705  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       708-767  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       770-982  trainer              The interface between trainers and checks, and comparing figures
+#      985-1052  input checks         Checks of inputs: tokens, chat template
+#     1055-1232  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     1235-1580  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
+#     1583-2020  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
+#     2023-2181  run                  Load and prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -83,6 +83,7 @@ import random
 import re
 import shlex
 import shutil
+import signal
 import socket
 import statistics
 import sys
@@ -232,24 +233,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -454,6 +460,20 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -474,6 +494,8 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
@@ -510,7 +532,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed:
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
@@ -552,6 +574,19 @@ REWARD_STATE = OwnState()
 
 # -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
+REMOVED = {  # names that the reward library had: what to use
+    "strict_xml_format": "soft_xml_format",
+    "tag_count": "incremental_format",
+    "json_format": 'json_schema.configure(schema={"type": ["object", "array"]})',
+    "reasoning_quality": "no_repetition",
+    "token_repetition": 'repetition_penalty.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens", max_length=1024, exceeded=-1.0)',
+    "min_length": "ideal_length",
+    "language_consistency": "a function of your own",
+    "kimi_length": "cosine_scaled",
+    "llm_judge": "create_reward_template.py --task llm_judge",
+}
+
 
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
@@ -567,6 +602,14 @@ def make_way(folder: Path) -> None:
         is_library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(loaded))
         if loaded and not is_library and file.stem != "__main__" and Path(loaded).resolve() != file:
             del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
 
 
 def importable_name(file: Path) -> str:
@@ -603,7 +646,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name = importable_name(path)
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -616,8 +659,11 @@ def import_file(kind: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
+            of_library = REMOVED if "reward_functions_library" in str(error) else {}
+            tried = "".join(f"; try {new}" for old, new in of_library.items() if f"'{old}'" in str(error))
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports{tried}") from error
         finally:
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -977,6 +1023,33 @@ def turn_end(tokenizer) -> list[int]:
     text = tokenizer.apply_chat_template(chat, tokenize=False).rpartition(ANSWER)[2]
     special = set(tokenizer.all_special_ids)
     return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
+
+
+@check(moved=False)
+def template_ends_at_generation(s: Trainer):
+    """A chat prompt's ids are those of its messages in the chat template, with the start of the answer.
+
+    Try: encode chat prompts with add_generation_prompt=True, the tools and chat_template_kwargs, once.
+    """
+    tokenizer, rows = s.models.tokenizer, []
+    for row in s.rows:
+        turns = row["prompt"]
+        if isinstance(turns, str):  # sent as a chat by pages, by scripts with --chat
+            turns = [{"role": "user", "content": turns}] if getattr(s.config, "chat", True) else []
+        if turns and turns[-1]["role"] != "assistant":
+            rows.append((turns, [*row["prompt_ids"]]))
+    if not tokenizer.chat_template or not rows:
+        return None, "no chat template, or plain prompts: an instruct model needs --chat, or chat messages"
+    given = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}") | {"return_dict": True}
+    given["tools"] = [*getattr(s.module, "TOOLS", {}).values()] or None
+    for turns, ids in rows:
+        expected = tokenizer.apply_chat_template(turns, add_generation_prompt=True, **given)["input_ids"]
+        if ids != [*expected]:
+            return False, f"prompt ends {tokenizer.decode(ids)[-40:]!r}, expected {tokenizer.decode(expected)[-40:]!r}"
+    return True, f"{len(rows)} prompts end where an assistant turn starts: {tokenizer.decode(ids)[-30:]!r}"
+
+
+INPUT_CHECKS = (special_tokens, template_ends_at_generation)
 
 
 # ------------------------------------------------- conversation checks (src/programs/selfcheck/conversation_checks.py)
@@ -1418,6 +1491,8 @@ class ScriptsTrainer(Trainer):
         small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
+        penalties = ("missing_eos_penalty", "overlong_share")  # group_advantages knows the scores without them
+        small |= {name: 0.0 for name in penalties if hasattr(config, name)}
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
@@ -1948,7 +2023,7 @@ NUMERIC_CHECKS = (
 # --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)
 
 PROBE_TOKENS = 64  # of a real prompt that a probe is cut from
-CHECKS = (special_tokens, *NUMERIC_CHECKS, *TURN_CHECKS)
+CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
 
 
 def load_trainer(file: str) -> Trainer:

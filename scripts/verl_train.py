@@ -43,55 +43,55 @@ failed, 128 + n stopped by signal n.
 #       160-171  python source     Parses Python source in a process with threads
 #       174-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       274-350  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       353-570  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       573-804  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       807-851  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      854-1270  user scripts      A user's Python script or notebook, read from its source
-#     1273-1325  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1328-1548  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1551-1643  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1646-1908  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1911-2021  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2024-2113  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2116-2181  prompts           Load training and held-out prompts as token ids
-#     2184-2201  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2204-2302  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2305-2509  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2512-2532  trl scripts       A script that trains with TRL: the calls of its trainers, and of the configs that …
-#     2535-2609  extracts          Extract from a Python file what some of its names need
-#     2612-2807  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2810-3048  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3051-3370  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3373-3493  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3496-3699  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3702-3822  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3825-4126  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4129-4439  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     4442-4593  play setup        Set up and score conversations, for all programs that take --environment
-#     4596-4628  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4631-4705  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4708-4716  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4719-4750  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4753-4756  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4759-4765  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4768-4836  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     4839-4884  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4887-5004  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5007-5284  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5287-5372  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5375-5400  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5403-5410  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5413-5542  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     5545-6005  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6008-6187  data              Rows and a model's files as verl reads them
-#     6190-6349  refusals          What verl cannot express, ignores or changes, and sizes that do not divide
-#     6352-6717  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     6720-7048  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     7051-7409  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     7412-7722  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     7725-7884  launch            run.sh, and the run on this machine
-#     7887-8098  export            --export: a job as four files that need neither this script nor its bundle
-#     8101-8139  command           The command line
+#       353-575  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       578-809  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       812-856  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      859-1275  user scripts      A user's Python script or notebook, read from its source
+#     1278-1330  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1333-1570  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1573-1665  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1668-1930  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1933-2043  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2046-2135  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2138-2202  prompts           Load training and held-out prompts as token ids
+#     2205-2222  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2225-2323  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2326-2530  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2533-2557  trl scripts       A script that trains with TRL: the calls of its trainers, and of the configs that …
+#     2560-2634  extracts          Extract from a Python file what some of its names need
+#     2637-2848  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2851-3100  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3103-3422  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3425-3545  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3548-3751  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3754-3874  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3877-4178  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4181-4491  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4494-4645  play setup        Set up and score conversations, for all programs that take --environment
+#     4648-4680  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4683-4757  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4760-4768  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4771-4802  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4805-4808  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4811-4817  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4820-4890  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     4893-4938  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4941-5060  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5063-5341  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5344-5429  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5432-5457  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5460-5467  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5470-5599  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     5602-6063  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6066-6246  data              Rows and a model's files as verl reads them
+#     6249-6408  refusals          What verl cannot express, ignores or changes, and sizes that do not divide
+#     6411-6776  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     6779-7107  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     7110-7463  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     7466-7776  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     7779-7938  launch            run.sh, and the run on this machine
+#     7941-8152  export            --export: a job as four files that need neither this script nor its bundle
+#     8155-8193  command           The command line
 
 import argparse
 import ast
@@ -427,24 +427,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -1339,14 +1344,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1415,8 +1426,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1453,6 +1466,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1463,7 +1478,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1473,7 +1492,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1481,6 +1500,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1527,9 +1549,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -2162,14 +2184,13 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader, read = sibling("data_loader"), []
-    for place, row in rows:
-        try:
-            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
-        except loader.BadRow as flaw:
-            raise UserError(f"{place}: {flaw}") from None
+    loader = sibling("data_loader")
+    try:
+        read = loader.load_rows(source).rows
+    except loader.UserError as error:
+        raise UserError(f"data_loader.py: {error}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return read
+    return [(f"{source}, row {row['id']}", row) for row in read]
 
 
 def evaluated_rows(config: BaseConfig, rows: list) -> list:
@@ -2520,15 +2541,19 @@ def trainer_names(source: PythonSource) -> dict[str, str]:
     return {name: trainer for trainer in CONFIGS for name in source.derived(trainer)}
 
 
+def class_names(source: PythonSource, call: ast.Call | None) -> list[str]:
+    """Names of the classes that a call may be of, through a variable for one or for one of two."""
+    origin = source.origin(call and call.func)
+    return [*map(source.name_of, [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin])]
+
+
 def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
     names = trainer_names(source)
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
     variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
     for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
-        origin = source.origin(call.func)
-        classes = [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin]
-        calls += [(names[name], call) for name in map(source.name_of, classes) if name in names][:1]
+        calls += [(names[name], call) for name in class_names(source, call) if name in names][:1]
     return sorted(calls, key=lambda pair: source.start(pair[1]))
 
 
@@ -2711,6 +2736,20 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2731,6 +2770,8 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
@@ -2767,7 +2808,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed:
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
@@ -2816,10 +2857,10 @@ REWARD_FORMS = (
 REMOVED = {  # names that the reward library had: what to use
     "strict_xml_format": "soft_xml_format",
     "tag_count": "incremental_format",
-    "json_format": "json_schema",
-    "reasoning_quality": "incremental_format",
+    "json_format": 'json_schema.configure(schema={"type": ["object", "array"]})',
+    "reasoning_quality": "no_repetition",
     "token_repetition": 'repetition_penalty.configure(unit="tokens")',
-    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens", max_length=1024, exceeded=-1.0)',
     "min_length": "ideal_length",
     "language_consistency": "a function of your own",
     "kimi_length": "cosine_scaled",
@@ -2858,6 +2899,14 @@ def make_way(folder: Path) -> None:
             del sys.modules[file.stem]
 
 
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
 def importable_name(file: Path) -> str:
     """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
@@ -2892,7 +2941,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name = importable_name(path)
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2905,8 +2954,11 @@ def import_file(kind: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
+            of_library = REMOVED if "reward_functions_library" in str(error) else {}
+            tried = "".join(f"; try {new}" for old, new in of_library.items() if f"'{old}'" in str(error))
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports{tried}") from error
         finally:
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2972,7 +3024,7 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
 
 def instead_of(name: str, known: list[str]) -> str:
     """What to try for a name that does not exist."""
-    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+    return f"; try {REMOVED[name]}" if name in REMOVED and "cosine_scaled" in known else suggest(name, known)
 
 
 def full_spec(spec: str) -> str:
@@ -4785,6 +4837,7 @@ OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_bat
 # trainers, TRL's names too
 IDLE = [
     (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), "kl_target", (), "the KL coefficient is fixed", "--kl_target 5"),
     (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
     (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
@@ -4815,7 +4868,8 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
     if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
         cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
         acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        quantile = any(pair.startswith("top_entropy_quantile") for pair in getattr(config, "trainer_args", ()))
+        acting |= {"importance_sampling_level"} if quantile else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, "always", (), once, passes))
@@ -4962,6 +5016,8 @@ def check_algorithm(config: BaseConfig) -> None:
     dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
     need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target with kl_coef 0, which it cannot adapt; try --kl_coef 0.05")
+    got = f"got kl_horizon {c.kl_horizon} with batch_size {c.batch_size}; expected more, as both count completions"
+    need(c.kl_horizon > c.batch_size or not c.kl_target, f"{got}; try --kl_horizon {100 * c.batch_size}")
     in_reward = c.kl_in == "reward"
     need(in_reward or not c.kl_target, "got --kl_target with the KL in the loss; expected it in the reward")
     ratio_weighted = c.kl_estimator == "k3_ratio" and in_reward
@@ -5229,6 +5285,7 @@ class PolicySettings(RolloutSettings, ConversationSettings):
         ["k1", "k2", "k3", "k3_ratio"],
     )
     kl_target: float = setting(0.0, "adapt kl_coef to this KL in nats per completion (0: fixed; KL in the reward)")
+    kl_horizon: int = setting(10_000, "completions, not steps, over which kl_coef adapts", positive=True)
     # algorithm: scores
     missing_eos_penalty: float = setting(
         None, "subtracted from the score of a completion without end token", section="scores"
@@ -5555,7 +5612,6 @@ AGGREGATION_OF_TRL = {
     "dr_grpo": "seq_mean_token_sum_norm",
     **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
 }
-LOSS_OF_TRL = {"cispo": "cispo", "sequence": "gspo"}  # by loss_type, then by importance_sampling_level
 # settings of which verl expresses some values only: (these, why)
 LIMITED = {
     "loss_type": (tuple(AGGREGATION_OF_TRL), "verl has no others"),
@@ -5712,7 +5768,9 @@ SETTINGS = {
     "max_new_tokens": "max_completion_length",
     "temperature": "temperature",
     "advantage": lambda t: "grpo" if t["scale_rewards"] in ("group", True) else "mean",
-    "loss": lambda t: LOSS_OF_TRL.get(t.get("loss_type")) or LOSS_OF_TRL.get(t["importance_sampling_level"], "clip"),
+    "loss": lambda t: (
+        "cispo" if t.get("loss_type") == "cispo" else "gspo" if t["importance_sampling_level"] == "sequence" else "clip"
+    ),
     "aggregation": lambda t: AGGREGATION_OF_TRL[t["loss_type"]],
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
     "clip_eps_high": lambda t: (  # of cispo the bound is on the ratio
@@ -5819,7 +5877,7 @@ class TrlFile:
 
     def replaced(self) -> list[str]:
         """Notes on the methods that the file's own trainer and its bases in the file replace or add."""
-        names, definitions, notes = [self.source.name_of(self.call)], self.source.definitions, []
+        names, definitions, notes = class_names(self.source, self.call), self.source.definitions, []
         for name in names:
             owner = definitions.get(name)
             names += [x for x in self.source.bases(owner) if x not in names]
@@ -6133,10 +6191,11 @@ def end_ids_of(path: str, tokenizer) -> list[int]:
 
 def longest_context(path: str) -> int | None:
     """The positions that a model has; None where its configuration names none, or is not here."""
-    from transformers import AutoConfig
+    from transformers import PreTrainedConfig
 
     with contextlib.suppress(OSError, ValueError):
-        return getattr(AutoConfig.from_pretrained(path).get_text_config(), "max_position_embeddings", None)
+        shape, _ = PreTrainedConfig.get_config_dict(path)  # also of a class that transformers does not have
+        return (shape | (shape.get("text_config") or {})).get("max_position_embeddings")
 
 
 def parquet_length(path: str) -> int:
@@ -7174,12 +7233,7 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     job = {"columns": columns, "reward_limits": (), "error_file": "", "environment": None} | limits
     job["rewards"] = [copied(folder, places[file_of(spec).parent], spec, ship) for spec in specs]
     job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own_functions.items()}
-    needed = {
-        "verl_reward": True,
-        "verl_hooks": True,
-        OWN_LOSS_MODULE: "loss" in own_functions,
-        "verl_environment": environment,
-    }
+    needed = {OWN_LOSS_MODULE: "loss" in own_functions, "verl_environment": environment}
     if environment:
         file = copied(folder, "environment", environment["file"], ship)
         job["environment"] = environment | {"file": file}
@@ -7187,7 +7241,7 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     (folder / JOB_FILE).write_text(json.dumps(job, indent=1), encoding="utf-8")
     for name, (title, code) in MODULES.items():
         (folder / f"{name}.py").unlink(missing_ok=True)
-        if needed[name]:
+        if needed.get(name, True):
             (folder / f"{name}.py").write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
     return folder / "verl_reward.py"
 

@@ -17,7 +17,7 @@ Three sources of solutions:
     --teacher M    samples of another model, a folder or hub id, through its own chat template, or behind an
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
-A solution is kept if the run's own reward passes it: the first --reward gives full marks, 1 or more, and the end token
+A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
 comes within --max_new_tokens. A sample also needs full marks from the first reward named …format…, if there is one.
 With samples, each round trains the start model on the solutions of all rounds (STaR); with the data's own solutions it
 trains the previous round's policy. The loss is the mean negative log-likelihood of the completion, end token included,
@@ -43,51 +43,51 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 # Contents
 #       144-247  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       250-326  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       329-546  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       549-764  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      767-1114  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1117-1187  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1190-1410  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1413-1505  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1508-1775  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1778-1985  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1988-2071  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2074-2192  prompts           Load training and held-out prompts as token ids
-#     2195-2271  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2274-2329  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2332-2521  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2524-2762  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2765-3084  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3087-3134  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3137-3349  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3352-3452  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     3455-3521  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3524-3634  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3637-3782  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3785-4039  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4042-4247  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4250-4370  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4373-4582  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4585-4667  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4670-4879  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4882-5019  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5022-5214  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5217-5270  rollouts          Sample and score a batch's rows over all processes
-#     5273-5279  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5282-5350  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5353-5399  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5402-5420  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5423-5696  memory            The memory that a run will need, from the shape of its networks
-#     5699-5902  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5905-6068  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6071-6098  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6101-6107  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6110-6218  settings          Settings of the warm start, and contradictions between them
-#     6221-6346  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6349-6506  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     6509-6715  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     6718-6848  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6851-7080  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#       329-551  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       554-769  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      772-1119  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1122-1192  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1195-1432  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1435-1527  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1530-1797  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1800-2010  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2013-2096  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2099-2216  prompts           Load training and held-out prompts as token ids
+#     2219-2295  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2298-2353  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2356-2561  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2564-2813  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2816-3135  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3138-3185  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3188-3400  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3403-3503  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     3506-3572  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3575-3685  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3688-3833  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3836-4090  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4093-4298  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4301-4421  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4424-4633  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4636-4718  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4721-4930  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4933-5070  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5073-5265  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5268-5321  rollouts          Sample and score a batch's rows over all processes
+#     5324-5330  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5333-5403  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5406-5452  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5455-5473  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5476-5749  memory            The memory that a run will need, from the shape of its networks
+#     5752-5955  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5958-6121  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6124-6151  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6154-6160  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6163-6272  settings          Settings of the warm start, and contradictions between them
+#     6275-6398  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6401-6558  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     6561-6767  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     6770-6900  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6903-7132  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import asyncio
@@ -403,24 +403,29 @@ RELATIONS = (
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
     ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
-    ("environment max_turns tool_timeout", "gold_column allow", "removed; try prove.py ENV.py:Class --data FILE"),
-    ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
+    (
+        "environment max_turns tool_timeout policy",
+        "gold_column allow",
+        "removed; try prove.py ENV.py:Class --data FILE",
+    ),
+    ("samples_per_prompt pass_low pass_high", "gold_column allow", "removed; fixed: 16 samples, rates of 0.1 to 0.9"),
+    ("gold_column gold_template tool_timeout full_score allow", "max_turns", "prove.py reads a column gold, paid 1"),
     ("submit slurm", "hardware", "try --print, and `ray job submit --working-dir OUTPUT_DIR/job -- bash run.sh`"),
     ("gpu_memory", "hardware", "removed: the page verl_training.md has the memory of each part; try leaving it out"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
     ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
     ("rule", "schema signature", "removed; try --task qa, and edit its `score`"),
-    ("kl_horizon", "kl_target", "removed: kl_coef adapts over 10,000 completions; try leaving it out"),
     ("weights", "schema signature", "removed; try --from FILE.py:REWARDS*WEIGHTS, where WEIGHTS is a list of the file"),
     (
-        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high pass_score",
+        "min_coverage min_entropy min_format min_prompts min_steps max_per_prompt pass_high",
         "min_rounds completion_column",
         "removed: a constant of the script; try --pass_low, --min_rounds or --max_draws",
     ),
     ("top_k_of", "kl_top_k", "removed: --kl_top_k takes the teacher's likeliest tokens"),
     ("advantage advantage_std advantage_eps", "reward_coef", "removed: it is the score minus its group's mean"),
-    ("lora_dropout shuffle_dataset", "trainer_args", "removed: adapters have no dropout, each pass a new order"),
+    ("lora_dropout", "trainer_args", "removed: adapters have no dropout; try leaving it out"),
+    ("shuffle_dataset", "trainer_args", "removed: each pass has a new order; try leaving it out"),
     ("top_entropy_quantile", "trainer_args", "try --trainer_args top_entropy_quantile=0.2"),
     ("stages", "trainer_args", "removed; try one run for each, with --model RUN/final, or a reward as AdaptiveReward"),
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
@@ -1201,14 +1206,20 @@ POINTERS = {
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
 # prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
 ASKS = set("prompt question problem query instruction messages conversations conversation chosen completion".split())
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -1277,8 +1288,10 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -1315,6 +1328,8 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
         kind, advice = pointer
     elif PAGE.match(head):
         kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
@@ -1325,7 +1340,11 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    padded = len(records[0]) > 1 and all(cell[:1] == " " for cell in records[0][1:]) if records else False
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1335,7 +1354,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -1343,6 +1362,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -1389,9 +1411,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1971,6 +1993,9 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         say(f"warning: {template} does not read {', '.join(unread)}")
     for message in unread_messages(tokenizer, prompts, settings):
         say_once(f"warning: {template} leaves out {message['role']} messages; try --chat_template FILE")
+    if "strftime_now" in str(tokenizer.chat_template) and "date_string" not in settings:
+        fix = "--chat_template FILE, or a date_string in --chat_template_kwargs if it reads that"
+        say(f"note: {template} may write today's date, so another day gives other prompts; try {fix}")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
@@ -2142,14 +2167,13 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
     are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
     if not are_chats or column != "prompt" or not has_sibling("data_loader"):
         return rows
-    loader, read = sibling("data_loader"), []
-    for place, row in rows:
-        try:
-            read.append((place, {"source": Path(source).stem, "id": place} | loader.normalise(row)))
-        except loader.BadRow as flaw:
-            raise UserError(f"{place}: {flaw}") from None
+    loader = sibling("data_loader")
+    try:
+        read = loader.load_rows(source).rows
+    except loader.UserError as error:
+        raise UserError(f"data_loader.py: {error}") from None
     say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
-    return read
+    return [(f"{source}, row {row['id']}", row) for row in read]
 
 
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
@@ -2425,6 +2449,20 @@ def put_environment(variables: dict) -> None:
     os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
+def umask() -> int:
+    """The process's umask, which only setting it returns."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def put_handlers(previous: dict) -> None:
+    """Restore signal handlers, which only the main thread can do."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def put_attributes(modules: dict) -> None:
     """Undo changes of modules' attributes; new attributes stay."""
     for module, names in modules.items():
@@ -2445,6 +2483,8 @@ def states_of_process() -> dict:
         "warnings": (warnings.filters.copy, lambda filters: warnings.filters.__setitem__(slice(None), filters)),
         "logging": (lambda: logging.root.manager.disable, logging.disable),
         "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "umask": (umask, os.umask),
+        "handlers": (lambda: {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}, put_handlers),
         "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
     }
@@ -2481,7 +2521,7 @@ class OwnState:
         """Set the states that rewards changed earlier; returns the trainer's."""
         ours = {name: take() for name, (take, *_) in states.items()}
         for name, (_, put, *_) in states.items():
-            if name in self.changed:
+            if name in self.changed and name != "handlers":  # signals always go to the trainer
                 put(self.changed[name])
         return ours
 
@@ -2530,10 +2570,10 @@ REWARD_FORMS = (
 REMOVED = {  # names that the reward library had: what to use
     "strict_xml_format": "soft_xml_format",
     "tag_count": "incremental_format",
-    "json_format": "json_schema",
-    "reasoning_quality": "incremental_format",
+    "json_format": 'json_schema.configure(schema={"type": ["object", "array"]})',
+    "reasoning_quality": "no_repetition",
     "token_repetition": 'repetition_penalty.configure(unit="tokens")',
-    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens")',
+    "token_cosine_scaled": 'cosine_scaled.configure(unit="tokens", max_length=1024, exceeded=-1.0)',
     "min_length": "ideal_length",
     "language_consistency": "a function of your own",
     "kimi_length": "cosine_scaled",
@@ -2572,6 +2612,14 @@ def make_way(folder: Path) -> None:
             del sys.modules[file.stem]
 
 
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Unload a folder's modules that are named like libraries, so that later imports get the library."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
 def importable_name(file: Path) -> str:
     """The module name of a file: its stem, so that other processes can import it, or a unique name if that is taken."""
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
@@ -2606,7 +2654,7 @@ def import_file(kind: str, spec: str, file: str):
     path = Path(file).resolve()
     with REWARD_STATE.swapped() if kind == "reward" else prints_aside():
         forget_edited(path.parent)
-        name = importable_name(path)
+        name, earlier = importable_name(path), {*sys.modules}
         if name in sys.modules:
             return sys.modules[name]
         make_way(path.parent)
@@ -2619,8 +2667,11 @@ def import_file(kind: str, spec: str, file: str):
         except (Exception, SystemExit) as error:
             del sys.modules[name]
             problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
-            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports") from error
+            of_library = REMOVED if "reward_functions_library" in str(error) else {}
+            tried = "".join(f"; try {new}" for old, new in of_library.items() if f"'{old}'" in str(error))
+            raise UserError(f"got {kind} {spec!r}: {problem}; expected a file that imports{tried}") from error
         finally:
+            forget_shadows(path.parent, {*sys.modules} - earlier - {name})
             if kind != "reward":
                 sys.argv, sys.path[:] = before
     sys.path.append(str(path.parent))
@@ -2686,7 +2737,7 @@ def spec_parts(spec: str) -> tuple[str, str, str]:
 
 def instead_of(name: str, known: list[str]) -> str:
     """What to try for a name that does not exist."""
-    return f"; try {REMOVED[name]}" if name in REMOVED else suggest(name, known)
+    return f"; try {REMOVED[name]}" if name in REMOVED and "cosine_scaled" in known else suggest(name, known)
 
 
 def full_spec(spec: str) -> str:
@@ -5299,6 +5350,7 @@ OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_bat
 # trainers, TRL's names too
 IDLE = [
     (("kl_in", "kl_estimator"), "kl_coef", (), "there is no KL", "--kl_coef 0.05"),
+    (("kl_horizon",), "kl_target", (), "the KL coefficient is fixed", "--kl_target 5"),
     (("lora_alpha", "merge_lora"), "lora_rank", (), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), "critic", ("shared",), "the critic is the policy's backbone", "--critic separate"),
     (BOUNDS, "mismatch", ("none",), "no mismatch is corrected", "--mismatch seq_mask"),
@@ -5329,7 +5381,8 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
     if updates == 1 and ".py:" not in str(getattr(config, "loss", "")):
         cap_below_1 = getattr(config, "loss_type", "") == "cispo" and 0 < config.epsilon_high < 1
         acting = {"epsilon_high"} if cap_below_1 else set()
-        acting |= {"importance_sampling_level"} if getattr(config, "top_entropy_quantile", 1.0) < 1 else set()
+        quantile = any(pair.startswith("top_entropy_quantile") for pair in getattr(config, "trainer_args", ()))
+        acting |= {"importance_sampling_level"} if quantile else set()
         loss = ["loss"] if getattr(config, "loss", "") in RATIO_LOSSES else []
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, "always", (), once, passes))
@@ -6140,6 +6193,7 @@ class Config(RunSettings):
     )
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
     pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
+    pass_score: float = setting(1.0, "score of the first reward from which on a completion passes", positive=True)
     hold_out: int = setting(0, "rows of --data to hold out for the measure, instead of --eval_data; whole prompts")
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
@@ -6219,8 +6273,6 @@ def settled_training(config: Config, parameters: int) -> tuple[float, int]:
 
 
 # -------------------------------------------------------------------- solutions (src/programs/warm_start/solutions.py)
-
-PASS_SCORE = 1.0  # of the first reward, from which on a completion passes
 
 
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
@@ -6317,7 +6369,7 @@ def given_solutions(config: Config, tokenizer, reward: Reward, rows: list[dict])
     texts = [visible_text(tokenizer, one["ids"], ends) for one in kept]
     _, parts = reward([bare[one["row"]] for one in kept], texts, [one["ids"] for one in kept])
     first = next(iter(parts.values()), [])
-    passing = [one for one, score in zip(kept, first, strict=True) if score is not None and score >= PASS_SCORE]
+    passing = [one for one, score in zip(kept, first, strict=True) if score is not None and score >= config.pass_score]
     repeated, failing = len(rows) - long - len(kept), len(kept) - len(passing)
     if long or repeated or failing:
         say(
@@ -6554,7 +6606,7 @@ class Sampler:
         samples = []
         for i, one in enumerate(made):
             first = next(iter(one["rewards"].values()))
-            passed = bool(one["finished"] and first is not None and first >= PASS_SCORE)
+            passed = bool(one["finished"] and first is not None and first >= config.pass_score)
             sample = {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
             sample |= {"ids": one["response_ids"], "passed": passed, "logprob": sum(one["rollout_logprobs"])}
             samples.append(sample | {name: one[name] for name in ("score", "rewards", "finished")})

@@ -131,6 +131,13 @@ def test_files_are_kept_without_force_and_stdout_gets_the_same_text(generate, tm
     assert generate()[0] == 0, "the same text is no loss"
 
 
+def test_keys_and_environments_stay_out_of_the_image(generate, tmp_path):
+    (tmp_path / "t").mkdir()
+    generate("--style", "trl", "--output", "t")  # a folder
+    patterns = {*(tmp_path / "t" / ".dockerignore").read_text().splitlines()}
+    assert {".git", ".venv*", ".env*", "**/*.pem", "**/*.key"} <= patterns
+
+
 @pytest.mark.parametrize(("flags", "noted"), [("--style trl --cuda 12.8", True), ("--style trl", False)])
 def test_versions_that_were_not_tested_are_noted(flags, noted, generate):
     code, _, said = generate(*flags.split())
