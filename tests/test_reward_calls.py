@@ -390,7 +390,7 @@ def test_grpo_gives_rewards_the_tokens_that_trl_leaves_out(chat, tmp_path, user)
     scorer.tokenizer, scorer.eos_ids = tokenizer, [tokenizer.eos_token_id]
     said = [[{"role": "assistant", "content": "12"}]] if chat else ["12"]  # as TRL decodes it
     scorer.scored("r", said, [ids], [0])
-    assert scorer.functions["r"].function.__globals__["SEEN"] == [f"1{user}2"]
+    assert scorer.functions["r"].__globals__["SEEN"] == [f"1{user}2"]
 
 
 def test_evaluation_scores_what_the_model_wrote(user):
