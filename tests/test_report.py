@@ -221,11 +221,9 @@ def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
         file.write('{"input": "a", "outp\n[1]\n{"score": 1}\n')
     (folder / "notes").mkdir()
     (folder / "notes" / "readme.jsonl").write_text("{}")
-    page = page_of(tmp_path, folder)
-    assert (
-        "2.jsonl beside it: 2 lines are not JSON" in seen(page)
-        and len(data_in(page, "sample")["rows"]) == 3 * 8 + 2 * 32
-    )
+    page, text = page_of(tmp_path, folder), "2.jsonl beside it: 2 lines are not JSON"
+    assert text in seen(page) and "verl's dumps of samples: 1 lines are not samples; left out" in seen(page)
+    assert len(data_in(page, "sample")["rows"]) == 3 * 8 + 2 * 32
     folder = tmp_path / "trl"
     shutil.copytree(RECORDED / "trl", folder)
     (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1 torn")

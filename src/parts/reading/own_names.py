@@ -28,10 +28,7 @@ FITS = {  # figure of --columns or text of a sample -> kinds of its words; of se
     **{name: (name,) for name in ("kl", "lr", "entropy", "truncated", "prompt", "completion")},
     "gold": ("gold", "gold right", "gold completion"),
 }
-# of a score that may be any model's or a game's, these tell that it is of RL: other figures, words of its name
-OF_RL = {"kl", "entropy", "length", "truncated", "reward_std"}
-REWARDS = {*"reward rew r return ret pay paid payoff utility belohnung lohn".split()}
-STEPS = {"step", "update", "upd", "episode", "schritt"}  # not those of games and of other models, as round, iteration
+OF_RL = {"kl", "entropy", "length", "truncated", "reward_std"}  # no table of matches or of boosting has them
 
 
 def words_of(name: str) -> list[str]:
@@ -75,13 +72,10 @@ def own_columns(run: LoggedRun) -> dict[str, list[str]]:
     figures = {*fits, *run.series} - {"step", "length"}
     if not grows or not figures & {"reward", "score"} or not figures - {"reward", "score"}:
         return {}
-    evaluated = fits.get("accuracy", [run.names["held_out"]] if "held_out" in run.names else [])
-    scores, held_out = ([*map(words_of, names)] for names in (fits.get("reward", []), evaluated))
-    alike = [
-        {word for word in words if KIND.get(word) != "held"} - {"train", "learn"} for words in [*scores, *held_out]
-    ]
-    of_rl = {*fits, *run.series} & OF_RL or any(REWARDS & {*words} for words in scores)
-    if scores and not of_rl and (alike[0] in alike[1:] if held_out else not STEPS & {*words_of(steps[0])}):
+    scores = {word for name in fits.get("reward", ()) for word in words_of(name)}
+    of_matches = "point" in scores and ["win"] in map(words_of, run.columns)
+    of_boosting = {"train", "score"} <= scores and min(run.values("lr"), default=0.0) >= 0.05
+    if (of_matches or of_boosting) and not {*fits, *run.series} & OF_RL:
         return {}
     return {figure: names for figure, names in fits.items() if figure != "step" or not known}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError, need
 from parts.reading.dialects import NAMES
-from parts.reading.log_reading import drop_padded
+from parts.reading.log_reading import drop_padded, names_step
 from parts.reading.logged_run import LoggedRun, names_correctness
 from parts.reading.logs import Reader, read_log
 from parts.reading.run_settings import add_settings, our_settings, script_of_output, verl_settings
@@ -23,6 +23,7 @@ NO_LOG = re.compile(r"(requirements|readme|licen[cs]e|notice).*\.txt", re.IGNORE
 FURTHER = ("logs/*", "log/*", "wandb/*/files/*.log")  # where logs are, if the folder itself has none
 # series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
+OF_TRIALS = re.compile(r"\b(trial|experiment|variant|sweep)", re.IGNORECASE)
 PAIRS = re.compile(r"(?<!\S)(train/|eval_)?(rewards/)?(chosen|margins?)(?!\S)")  # of DPO, KTO, a reward model
 ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accuracy"}  # without a score beside it
 
@@ -77,13 +78,19 @@ def is_log(path: Path, least: int = 0) -> bool:
 
 
 def has_rl(run: LoggedRun) -> bool:
-    """Whether a log has metrics that only RL has, or values that are not finite; a table of trials is no log."""
-    rates = run.values("lr")
-    changes = [b - a for a, b in itertools.pairwise(rates) if a != b]
-    if sum(a * b < 0 for a, b in itertools.pairwise(changes)) > max(2, len(rates) // 4):  # up and down: one trial a row
-        return False
+    """Whether a log has metrics that only RL has, or values that are not finite."""
     of_pairs = PAIRS.search(" ".join(run.columns)) and "objective/scores" not in run.columns
-    return bool(run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES))
+    return not is_of_trials(run) and bool(
+        run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES)
+    )
+
+
+def is_of_trials(run: LoggedRun) -> bool:
+    """Whether each row is a trial of its own: the rows are numbered as such, and the learning rate goes up and down."""
+    changes = [b - a for a, b in itertools.pairwise(run.values("lr"))]
+    turns = sum(a * b < 0 for a, b in itertools.pairwise(changes))
+    numbered = OF_TRIALS.search(" ".join(run.columns)) and not any(map(names_step, run.columns))
+    return bool(numbered) and 4 * turns > len(changes)
 
 
 def starts_of(path: Path) -> list[Path]:
@@ -149,6 +156,7 @@ def load_run(
         drop_padded(run)
     names = ", ".join(run.columns)
     scores = [name for name in run.columns if re.search("(?i)reward|return|score|^value$", name)]
+    need(not is_of_trials(run), f"got {path}, a table of trials; expected one run; try the log of one of them")
     need(
         has_rl(run) or not is_samples(path, ("completion", "prompt")) or is_samples(path),
         f"got {path}, samples without scores; expected a score of each, and the log of the run beside them; try the "

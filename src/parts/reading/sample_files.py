@@ -131,7 +131,10 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
     files.sort(key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0])))
     rows = [row | {"kind": kind} for path, kind in files for row in rows_of_samples(path, run)]
-    return [row for row in rows if "completion" in row]
+    samples = [row for row in rows if "completion" in row]
+    if len(rows) > len(samples):
+        run.remarks.append(f"verl's dumps of samples: {len(rows) - len(samples)} lines are not samples; left out")
+    return samples
 
 
 def turns_of(completion) -> tuple[str, list]:

@@ -11,6 +11,7 @@ from programs.report.sources import Source
 LONGEST = 100_000  # characters of a text that the page holds
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
+OF_TOKENS = ("tokens", "token_lengths", "logprobs", "advantages")  # figures of single tokens in former logs
 PROBED = 500  # rows that tell how well all of them compress
 GZIP = 16 + zlib.MAX_WBITS
 
@@ -36,7 +37,7 @@ def sample_row(run: int, row: dict) -> list:
     rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
     score = row["score"] if "score" in row else next(iter(rewards.values()), None)  # evaluation.py gives metrics only
     kind = row.get("kind", row.get("task", "train"))
-    apart = (*NAMED, *OF_EVALUATIONS)
+    apart = (*NAMED, *OF_EVALUATIONS, *OF_TOKENS)
     others = {k: cut_text(v) for k, v in row.items() if k not in apart and v is not None}
     step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
     text = row.get("completion")

@@ -1,5 +1,6 @@
 """Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, tools, memory."""
 
+import bisect
 import math
 import statistics
 
@@ -40,21 +41,23 @@ def overflow(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def jump_at(run: LoggedRun, name: str, step: int) -> Fact | None:
-    """A fact if a figure goes back towards where the run began, by over 1.2 times its noise."""
-    points = run.points(name)
-    before, after = ([value for at, value in points if (at < step) is early] for early in (True, False))
-    before, after, start = before[-6:], after[:3], statistics.median([value for _, value in points[:3]] or [0.0])
-    if len(before) < 4 or len(after) < 2:
-        return None
-    a, b = statistics.median(before), statistics.median(after)
-    scatter = max(noise(before), noise(run.values(name)), 0.02 * abs(a), 1e-6)
-    jumps = abs(b - a) > 1.2 * scatter and (b - a) * (start - a) >= 0.6 * (start - a) ** 2
-    return (
-        run.fact(name, f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began", step)
-        if jumps
-        else None
-    )
+def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, least: float) -> list[Fact]:
+    """Facts on figures that at one step go back towards where the run began, by over `least` times their noise."""
+    facts = []
+    for name, (points, usual) in series.items():
+        place = bisect.bisect_left(points, (step, -math.inf))
+        parts = (points[max(0, place - 6) : place], points[place : place + 3], points[:3])
+        before, after, begin = ([value for _, value in part] for part in parts)
+        if len(before) < 4 or len(after) < 2:
+            continue
+        a, b, start = map(statistics.median, (before, after, begin))
+        scatter = max(noise(before), usual, 0.02 * abs(a), 1e-6)
+        way = math.copysign(1, start - a)
+        back = min(way * (b - a), way * (after[0] - before[-1]))  # at this very step, and it stays there
+        if min(abs(b - a), abs(start - a)) > least * scatter and back >= 0.6 * abs(start - a):
+            text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
+            facts.append(run.fact(name, text, step))
+    return facts
 
 
 @cause(
@@ -65,18 +68,24 @@ def jump_at(run: LoggedRun, name: str, step: int) -> Fact | None:
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
     """The run jumps at a restart: weights, optimizer, schedule, data order or settings differ from those before."""
-    rates, kl = run.points("lr")[1:], run.points("kl")
+    rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
+    series = {name: (run.points(name), noise(run.values(name))) for name in named}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
+    kl = run.points("kl")
     first = max(2 * abs(kl[0][1]), 1e-6) if kl else 0.0  # the KL of the starting weights, up to rounding
     past = [(step, value, [before for _, before in kl[i - 5 : i]]) for i, (step, value) in enumerate(kl) if i >= 5]
     started = {step for step, value, before in past if abs(value) <= first and statistics.median(before) > 100 * first}
-    for step in sorted({*anew, *started, *run.settings.get("restarts", ())}):
-        facts = [fact for name in ("entropy", "score", "length") if (fact := jump_at(run, name, step))]
-        if facts or (step in anew and not run.learns()):  # a new schedule is itself a jump
+    restarts = {*anew, *started, *run.settings.get("restarts", ())}
+    for step in sorted({*restarts, *run.steps()[5:-2]}):
+        facts = jumps_at(run, series, step, 1.2 if step in restarts else 2)
+        if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
             shows = "KL to the start is 0 again" if step in started else "log shows a restart"
             restart = Fact(f"the {shows} at step {step}", "kl" if step in started else "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [restart, *facts], since=step)
+        # without a known restart, entropy and another series must jump back at once
+        if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
+            return Evidence(CERTAIN + 0.06, facts, since=step)
     return None
 
 

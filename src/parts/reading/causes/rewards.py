@@ -137,6 +137,15 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     return unpaid_answers(run).get("gold_mismatch")
 
 
+def is_read(function: ast.FunctionDef, name: str) -> bool:
+    """Whether a function reads a parameter, and not only counts it."""
+    inside = [*ast.walk(function)]
+    idle = [node.iter for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
+    idle += [x for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len" for x in node.args]
+    counted = {leaf for node in idle for leaf in ast.walk(node)}
+    return any(isinstance(node, ast.Name) and node.id == name and node not in counted for node in inside)
+
+
 def placeholder(source: str) -> str:
     """Why a reward's source may give constant scores: it ignores completions or turns exceptions into scores; or ""."""
     try:
@@ -145,9 +154,7 @@ def placeholder(source: str) -> str:
         return ""
     for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        names = "|".join(given)
-        body = re.sub(rf"len\(({names})\)|for _ in ({names})\b", "", "\n".join(map(ast.unparse, function.body)))
-        if given and not re.search(rf"\b({names})\b", body):  # at most counted
+        if given and not any(is_read(function, name) for name in given):
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):

@@ -91,6 +91,10 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
+    if len(rates) >= 5 and is_warming_up(run):
+        *_, before, last = run.steps()
+        if last + (last - before) > steps > 0:
+            return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
@@ -146,6 +150,17 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
+def weight_of_kl(run: LoggedRun) -> float:
+    """The KL's weight by the settings, by the log, or by the loss's slope where it goes with the KL; else 0."""
+    if (given := run.number("kl")) is not None:
+        return given
+    if run.values("kl_weight") or run.correlation("kl", "loss") <= 0.9:
+        return max(run.values("kl_weight"), default=0.0)
+    kl, loss = run.series["kl"], run.series["loss"]
+    steps = [*(kl.keys() & loss.keys())]
+    return statistics.linear_regression(*([series[step] for step in steps] for series in (kl, loss))).slope
+
+
 @cause(
     explains="flat_score held_out_flat entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
@@ -154,8 +169,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 )
 def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """The KL term holds the policy where it began: moving costs more than the reward pays."""
-    weight, late = run.number("kl"), run.ends("kl")[1]
-    weight = max(run.values("kl_weight"), default=0.0) if weight is None else weight
+    weight, late = weight_of_kl(run), run.ends("kl")[1]
     spreads = sorted(spread for spread in run.values("score_std") or [1.0] if spread > 1e-6) or [0.0]
     scale = max(spreads[9 * (len(spreads) - 1) // 10], 0.05)  # of steps whose groups are not alike; no single one
     light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
@@ -176,9 +190,16 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
     rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
+    facts, losses = [], run.early("value_loss", 20)
     if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
-        return Evidence(CERTAIN + 0.08, [Fact(text, "critic_lr")])
+        facts.append(Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr"))
+    # a critic that predicts 0 has about the scores' mean square as its loss
+    square = max(map(abs, [*run.values("score"), *run.values("score_std")]), default=math.inf) ** 2
+    if len(losses) >= 3 and sorted(losses)[-3] > 30 * square:
+        text = f"the value loss reaches {max(losses):.3g} in its first steps; scores are below "
+        facts.append(run.fact("value_loss", f"{text}{math.sqrt(square):.3g}"))
+    if facts:
+        return Evidence(CERTAIN + 0.08, facts)
     if len(steps) < CRITIC_STEPS or run.is_constant():
         return None
     if max(abs(variances[step]) for step in steps) < 1e-5:
