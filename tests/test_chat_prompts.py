@@ -12,13 +12,9 @@ from tokenizers.processors import TemplateProcessing
 
 from parts.data.chat import chat_text, check_template, warn_of_turn_end
 from parts.data.prompts import encode_prompt
-from parts.environments.conversations import play
-from parts.environments.environments import load_environments
-from parts.environments.play_setup import make_play_setup
 from parts.foundation.messages import UserError, say_once
 from programs.evaluation.requests import make_requests
 from programs.evaluation.settings import Config
-from programs.warm_start.solutions import solution_ids
 
 QUESTION = {"role": "user", "content": "What is 2 + 3?"}
 PAGES = [(ROOT / "templates" / f"{page}.py").read_text(encoding="utf-8") for page in ("ppo", "grpo", "distillation")]
@@ -253,56 +249,6 @@ def test_a_turn_that_the_template_drops_is_refused_with_its_row(tmp_path):
 def test_a_tool_call_without_its_result_is_refused():
     with pytest.raises(ValueError, match="ends in a tool call"):
         encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called({})[:-1])
-
-
-def test_solutions_go_on_with_it():
-    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
-    prompt = going_on("Let me see: ")
-    row = {"prompt": prompt, "prompt_ids": encode_prompt(tokenizer, prompt)}
-    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=[tokenizer.eos_token_id])
-    config = SimpleNamespace(chat=False, chat_template_kwargs="")
-    expected = tokenizer.encode("it is 5<|im_end|>", add_special_tokens=False)
-    assert solution_ids(config, models, row, "it is 5") == expected
-
-
-def test_servers_go_on_with_it(monkeypatch):
-    sent = {}
-    preflight = load_script("evaluation")
-    answer = {"choices": [{"message": {"content": " 5"}}]}
-    monkeypatch.setattr(preflight, "server_json", lambda url, body, hint: sent.update(body) or answer)
-    preflight.server_text("http://h/v1", going_on("So"), {"model": "m"}, "")
-    assert (sent["add_generation_prompt"], sent["continue_final_message"]) == (False, True)
-    sent.clear()
-    preflight.server_text("http://h/v1", [QUESTION], {"model": "m"}, "")
-    assert "continue_final_message" not in sent
-
-
-GAME = """
-class Game:
-    def reset(self, **row):
-        return " Think." if row["hint"] else None
-
-    def reply(self, text):
-        self.heard = text
-
-    def get_reward(self):
-        return float(self.heard == " 5")
-"""
-
-
-@pytest.mark.parametrize(("hint", "question"), [(False, "What is 2 + 3?"), (True, "What is 2 + 3? Think.")])
-def test_the_first_answer_to_an_environment_goes_on_with_it(tmp_path, hint, question):
-    (tmp_path / "game.py").write_text(GAME)
-    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
-    environments = load_environments(f"{tmp_path / 'game.py'}:Game")
-    limits = {"max_turns": 2, "conversation_tokens": 500, "max_new_tokens": 20, "tool_timeout": 9}
-    config = SimpleNamespace(**limits, tool_characters=99, tool_format="", chat_template_kwargs="")
-    setup = make_play_setup(config, tokenizer, [tokenizer.eos_token_id], environments)
-    row = {"prompt": going_on("So"), "columns": {"prompt": going_on("So"), "hint": hint}}
-    said = tokenizer.encode(" 5<|im_end|>", add_special_tokens=False)
-    [talk] = play([row], setup, lambda *_: [(said, [0.0] * len(said))])
-    new = tokenizer.apply_chat_template([{**QUESTION, "content": question}], add_generation_prompt=True, tokenize=False)
-    assert tokenizer.decode(talk.prompt_ids) == new + "So" and talk.score == 1.0
 
 
 # ------------------------------------------------------------------------------------------------ programs

@@ -49,9 +49,6 @@ REQUIREMENTS = [line for line in text_of(ROOT / "requirements.txt").splitlines()
 PINS = dict(line.split()[0].split("==") for line in REQUIREMENTS)
 
 
-# ------------------------------------------------------------------------------------------------ size
-
-
 # ------------------------------------------------------------------------------------------------ standalone scripts
 
 

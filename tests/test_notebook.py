@@ -96,9 +96,6 @@ def in_bundle(notebook):
     return notebook
 
 
-# ------------------------------------------------------------------------------------------------ the file
-
-
 # ------------------------------------------------------------------------------------------------ as it stands
 
 
@@ -219,9 +216,6 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
     if begins.startswith("HINT"):
         assert "25% of the time" in said and "95 % interval +0.001 to +0.199" in capsys.readouterr().out
         assert verdict[0]("tokens", [9.0] * 3, [5.0, 5.1, 4.9], "longer", "shorter").startswith("HINT: shorter than")
-
-
-# ------------------------------------------------------------------------------------------------ set-up
 
 
 # ------------------------------------------------------------------------------------------------ new_notebook.py

@@ -285,22 +285,6 @@ class Scripted:
         return [(ids, [-1.0] * len(ids)) for ids in itertools.islice(self.answers, len(prompts))]
 
 
-def test_a_reward_trains_by_the_spread_within_a_prompts_completions(setup):
-    """By hand, of what rollout_batch returns: twice the score minus the mean of the pair, and a gradient from it."""
-    config, models = setup(group_size=2, reward_coef=2.0, kl_coef=0.0)
-    rows = rows_of(made_up_samples(models))
-    engine = Scripted([[10, 11], [20], [30], [40, 41], [50], [60]])
-
-    def reward(rows, texts, completion_ids):
-        scores = [float(ids[0]) for ids in completion_ids]
-        return scores, {"first": scores}
-
-    samples, _ = od.rollout_batch(config, models, engine, reward, rows, 0, 0, {})
-    batch = od.make_experience(config, models, samples, config.kl_coef)
-    assert batch["advantages"].sum(1).tolist() == [-20.0, 10.0, -10.0, 20.0, -10.0, 10.0]  # of two tokens: twice
-    gradients(config, models, batch)  # which asserts that they are not 0
-
-
 def test_held_out_gap_is_the_mean_over_every_sampled_token(setup):
     """Against transformers' own logits in float64, row by row; micro-batches and pieces are small."""
     config, models = setup(teacher="noisy", eval_samples=3, micro_batch_tokens=64, logits_chunk=262 * 7)

@@ -204,13 +204,6 @@ def test_one_score_for_a_batch_says_how_to_take_one_sample(forms):
         Reward([f"{forms}:single"])(ROWS, TEXTS, IDS)
 
 
-def test_a_column_that_one_sample_needs_must_be_there(forms):
-    reward = Reward([f"{forms}:one"])
-    reward.check_columns(ROWS[0])
-    with pytest.raises(UserError, match="takes 'answer'; got data with the columns prompt;"):
-        reward.check_columns({"prompt": "a", "columns": {}})
-
-
 def test_an_optional_argument_with_nearly_a_columns_name_is_noted(forms, capsys):
     row = {"prompt": "a", "columns": {"answer": "2"}}
     Reward([f"{forms}:misspelt"]).check_columns(row)

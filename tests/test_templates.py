@@ -557,15 +557,6 @@ def test_the_reference_shows_the_changes_as_they_are():
     assert shown == files
 
 
-def test_a_changed_page_has_the_form_of_the_pages(tmp_path):
-    for name, change, pairs in CHANGES:
-        (tmp_path / f"{name}_{change}.py").write_text(edited(PATHS[name].read_text(encoding="utf-8"), pairs))
-    for words in (("check", "--select", "E,F,W,I"), ("format", "--check")):
-        command = [sys.executable, "-m", "ruff", *words, "--isolated", "--line-length", "120", tmp_path]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "change", "pairs"), OF_THE_LOOP, ids=[f"{n}: {t}" for n, t, _ in OF_THE_LOOP])
 def test_a_listed_change_of_the_loop_can_be_made_and_runs(name, change, pairs, folder, train):
