@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +16,6 @@ from programs.evaluation.requests import make_requests
 from programs.evaluation.settings import Config
 
 QUESTION = {"role": "user", "content": "What is 2 + 3?"}
-PAGES = [(ROOT / "templates" / f"{page}.py").read_text(encoding="utf-8") for page in ("ppo", "grpo", "distillation")]
 
 
 @functools.cache
@@ -30,11 +28,6 @@ def encode_by_page(tokenizer, prompt, chat=False):
 
 
 ENCODERS = {"scripts": encode_prompt, "page": encode_by_page}
-
-
-def test_pages_have_the_same_way_to_encode():
-    ways = {re.search(r"^def encode\(.*?(?=^def )", page, re.DOTALL | re.MULTILINE)[0] for page in PAGES}
-    assert len(ways) == 1
 
 
 @pytest.fixture(params=ENCODERS)
@@ -223,11 +216,9 @@ def test_an_assistants_turn_is_gone_on_with(encode, name):
         ("qwen3", "<think>\n", "<|im_start|>assistant\n<think>\n"),  # it puts an empty thought before text without one
         # its new turns begin in a thought
         ("qwen3_5_think", "<think>\nFirst", "<|im_start|>assistant\n<think>\nFirst"),
-        ("qwen3", "<think>\nEasy\n</think>\n\nSo", "<|im_start|>assistant\n<think>\nEasy\n</think>\n\nSo"),
         ("deepseek_r1_distill", "<think>\nFirst", "<｜Assistant｜><think>\nFirst"),
         ("gptoss", "So", "<|start|>assistant<|channel|>final<|message|>So"),
         ("qwen2_5", "", "<|im_start|>assistant\n"),  # an empty place for the answer
-        ("qwen3_5_think", "", "<|im_start|>assistant\n<think>\n"),
     ],
 )
 def test_templates_that_change_a_turn(name, text, end):
@@ -249,6 +240,16 @@ def test_a_turn_that_the_template_drops_is_refused_with_its_row(tmp_path):
 def test_a_tool_call_without_its_result_is_refused():
     with pytest.raises(ValueError, match="ends in a tool call"):
         encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called({})[:-1])
+
+
+def test_servers_go_on_with_it(monkeypatch):
+    sent, evaluation = [], load_script("evaluation")
+    answer = {"choices": [{"message": {"content": " 5"}}]}
+    monkeypatch.setattr(evaluation, "server_json", lambda url, body, hint: sent.append(body) or answer)
+    for prompt in (going_on("So"), [QUESTION]):
+        evaluation.server_text("http://h/v1", prompt, {"model": "m"}, "")
+    assert [body.get("continue_final_message") for body in sent] == [True, None]
+    assert sent[0]["add_generation_prompt"] is False
 
 
 # ------------------------------------------------------------------------------------------------ programs

@@ -3,7 +3,6 @@
 import ast
 import importlib.metadata
 import itertools
-import json
 import os
 import re
 import subprocess
@@ -11,7 +10,7 @@ import sys
 import tomllib
 
 import pytest
-from conftest import EVAL_DATA, ROOT, TRAIN_DATA, WIDE_DATA, read_lines, script_env
+from conftest import ROOT, script_env
 from packaging.requirements import Requirement
 
 # what tools/build.py writes it holds to the same rules itself
@@ -112,24 +111,6 @@ def test_script_declares_its_dependencies(path):
     if faults({*re.findall(IMPORT, text)}, {*re.findall(IMPORT.replace(" *", ""), text)}):
         tree = ast.parse(text)
         assert not faults(imports(ast.walk(tree)), imports(tree.body))
-
-
-# ------------------------------------------------------------------------------------------------ model and data
-
-
-def test_embedded_data_is_large_enough_right_and_disjoint():
-    train, held_out = read_lines(TRAIN_DATA), read_lines(EVAL_DATA)
-    assert len(train) >= 2000 and len(held_out) >= 200
-    prompts = [{json.dumps(row["prompt"]) for row in rows} for rows in (train, held_out)]
-    assert [len(p) for p in prompts] == [len(train), len(held_out)] and not prompts[0] & prompts[1]
-    wide, small = read_lines(WIDE_DATA), 0
-    assert len({json.dumps(row["prompt"]) for row in wide} - prompts[1]) == len(wide) == len(train)
-    for i, row in enumerate(train + held_out + wide):
-        a, b = re.fullmatch(r"(\d\d)\+(\d\d)=", row["prompt"][-1]["content"]).groups()
-        assert row["answer"] == str(int(a) + int(b))
-        small += (a[0] == "0") + (b[0] == "0")
-        assert not small or i >= len(train + held_out)
-    assert small == len(wide) / 4  # one operand of a quarter of the sums
 
 
 # ------------------------------------------------------------------------------------------------ the repository

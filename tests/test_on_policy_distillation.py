@@ -423,8 +423,6 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
     [
         "--objective forward_kl --lora_rank 4 --merge_lora",
         "--objective jsd --beta 0.1 --precision bf16 --teacher_precision fp32 --gradient_checkpointing",
-        "--objective policy_gradient --group_size 4 --reward_coef 0.5 --minibatches 2 --mismatch tis",
-        "--kl_top_k 4 --ppo_epochs 2 --eval_samples 2 --lr_schedule cosine --warmup_steps 1",
     ],
 )
 def test_settings_run(flags, more):
@@ -432,7 +430,7 @@ def test_settings_run(flags, more):
     assert od.main(command) == 0
     rows = without_clock(out)
     assert [row["step"] for row in rows] == [0, 1, 2] and all(np.isfinite(list(row.values())).all() for row in rows)
-    assert (rows[1]["optim/updates"] > 0) or "fp16" in more
+    assert rows[1]["optim/updates"] > 0
     before, after = load_file(f"{command[1]}/model.safetensors"), weights(out)
     assert before.keys() == after.keys() and not same(before, after)
 
@@ -450,9 +448,7 @@ class Teacher:
 
     def __call__(self, request) -> tuple:
         if request.body is None:
-            length = {"short": 32, "long": 4096}.get(self.fault)
-            served = {"id": "served", "max_model_len": length} if length else {"id": "served"}
-            return 200, {"data": [served] if self.fault != "empty" else []}
+            return 200, {"data": [{"id": "served"} | ({"max_model_len": 32} if self.fault == "short" else {})]}
         self.asked.append(request.body)
         ids, k = request.body["prompt"], request.body["prompt_logprobs"]
         if self.fault == "gone" and len(self.asked) > 18:  # the check, 8 held-out prompts, a step of 8, and more

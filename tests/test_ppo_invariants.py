@@ -270,12 +270,6 @@ def test_large_linear_layers_run_in_onednn_with_the_weights_of_the_moment(bias):
     assert "forward" not in vars(layers[0])
 
 
-def test_an_empty_share_of_prompts_is_no_error(ppo, setup):
-    """With more processes than held-out prompts, some have none."""
-    config, models = setup()
-    assert ppo.collect(config, models, ppo.HFEngine(config, models), ppo.load_reward(config), [], None, {}) == []
-
-
 def test_weights_that_are_not_finite_end_the_run(ppo, setup):
     config, models = setup()
     with torch.no_grad():

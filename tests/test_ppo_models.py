@@ -105,14 +105,11 @@ def test_a_model_without_a_chat_template_and_without_a_pad_token(two_steps, tmp_
     assert load(folder / "final").config.pad_token_id is None
 
 
-def test_a_shared_critic_with_recomputation_and_adapters(two_steps, tmp_path):
-    flags = ("--critic=shared", "--gradient_checkpointing", "--lora_rank=2")
-    two_steps(save_random_model("qwen3", tmp_path / "qwen3"), *flags)
-
-
-def test_a_critic_of_another_family(two_steps, tmp_path):
+def test_other_critics(two_steps, tmp_path):
+    shared = ("--critic=shared", "--gradient_checkpointing", "--lora_rank=2")
+    two_steps(save_random_model("qwen3", tmp_path / "qwen3"), *shared, name="shared")
     critic = save_random_model("olmo2", tmp_path / "olmo2", seed=1)
-    two_steps(save_random_model("llama", tmp_path / "llama"), f"--critic_model={critic}")
+    two_steps(save_random_model("llama", tmp_path / "llama"), f"--critic_model={critic}", name="other")
 
 
 def with_token(folder: Path, **added) -> str:

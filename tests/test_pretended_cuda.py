@@ -233,16 +233,3 @@ def test_a_page_keeps_to_the_device(name, settings, tmp_path, monkeypatch):
     with PretendedCuda() as gpu:
         page(name).train(page(name).Config(**common, **settings))
     assert not gpu.faults and gpu.launches > 1000 and (tmp_path / "out" / "result.json").exists()
-
-
-def test_an_evaluation_waits_for_a_batch_and_not_for_each_choice(tmp_path):
-    evaluation = importlib.import_module("programs.evaluation.local_model")
-    config = evaluation.Config(task=["multiple_choice"], cache=False, device="cuda")
-    with PretendedCuda() as gpu:
-        model, waits, scored = evaluation.LocalModel(config, str(TINY_LM), torch.device("cuda")), [], []
-        for choices in (2, 9):
-            before = gpu.waits.total()
-            requests = [evaluation.Request(ids=[40, 41 + i], scored=[60 + c]) for i in range(3) for c in range(choices)]
-            model.logprob(requests, lambda i, out: scored.append(out))
-            waits.append(gpu.waits.total() - before)
-    assert waits[0] == waits[1] and not gpu.faults and len(scored) == 33, (waits, gpu.faults)

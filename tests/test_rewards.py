@@ -51,18 +51,15 @@ ANSWERS = (ROOT / "tests" / "data" / "reward_answers.txt").read_text(encoding="u
 MORE_ANSWERS = [  # (functions, golds that are tried in turn, completions that earn 1, that earn 0)
     ("e", "New York", [" New\n York "], []),
     ("e", "Caf\u00e9", ["Cafe\u0301"], ["Cafe"]),
-    ("e", [["London", "LON"]], ["LON"], []),
     ("e", ["'x'", '"x"', "$x$", "“x”", "**x**"], ["x"], []),
     ("n", [2.5, "2 ½", r"2\frac{1}{2}"], ["2½", "2 ½", "2 1/2", "5/2", "2.5"], ["2"]),
     ("n", ["1.234.567", "1 234 567", "1'234'567"], ["1234567"], []),
     ("n", ["Rs. 500", 500], ["500", "C$500", "R$ 500", "CHF 500", "US$500"], []),
     ("c", ["Answer: A", "A. Vitamin C", "So, the answer is (A)."], ["A"], []),
-    ("e", [["Paris", ["LON"]]], ["Paris"], []),
     ("e", [[["NYC", "Zürich"], ["LA"]]], ["NYC", "Zürich", "LA"], []),
     ("e", "**", [], [""]),
     ("e", [[[1, 2]]], [], ["[1, 2]"]),
     ("e", [[[1, 2], [3, 4]]], ["[[1,2],[3,4]]", "[[1, 2], [3, 4]]"], ["[1, 2]"]),
-    ("e", [[[1], [2], [3]]], ["[[1],[2],[3]]", "[[1], [2], [3]]"], ["1"]),
     *[
         ("e", gold, [f"<answer>{gold}</answer>"], [f"<answer>{other}</answer>"])
         for gold, other in (("A*", "A"), ('5"', "5'"), ("__init__", "init"), ("*args", "args"), ("dogs'", "dogs"))
@@ -510,9 +507,7 @@ def test_missing_and_misfitting_columns_are_the_callers_error():
         ("code_execution", one, TypeError, "expected tests or test_cases"),
         ("exact_match", {"completions": ["a"]}, TypeError, "prompts"),
         ("exact_match", one | {"answer": ["a", "b"]}, ValueError, "expected a list of 1; try exact_match.configure"),
-        ("exact_match", one | {"answer": "a"}, ValueError, "str 'a'; expected a list of 1"),
         ("exact_match", one | {"answer": 5}, ValueError, "int '5'"),
-        ("ideal_length", one | {"unit": "tokens"}, TypeError, "completion_ids"),
         ("code_execution", one | {"tests": ["x"], "settings": {"timeout_s": -1}}, ValueError, "got timeout_s -1"),
     ):
         with pytest.raises(error, match=said):

@@ -155,17 +155,6 @@ def test_a_prompt_is_held_once_for_its_rows(engines, family, held, monkeypatch):
     assert [ids for ids, _ in greedy] == [ids for ids, _ in engine.generate(GROUPS, None)]
 
 
-def test_rows_that_end_at_once_leave_a_group(engines, held):
-    engine, draws = engines("llama"), noise(5)
-    held.clear()
-    with torch.no_grad():
-        logits = engine.models.policy(torch.tensor([STARTS[2]])).logits[0, -1].double()
-    draws[[0, 2, 3], 0] = torch.softmax(logits, -1).cumsum(0)[209:211].mean()  # token 210 ends a text
-    found = engine.generate(GROUPS, draws)
-    assert [found[i][0] for i in (0, 2, 3)] == [[210]] * 3 and held[0] == (8, 4) and held[1][0] <= 5
-    check(engine, GROUPS, found, draws)
-
-
 @pytest.mark.long
 def test_where_a_prompt_is_held_once(engines, held, monkeypatch, saved):
     config = engines("llama").config
