@@ -508,9 +508,6 @@ RAW_ROWS = {
     "prompts": st.fixed_dictionaries({"prompt": WORDS}),
     "math": st.fixed_dictionaries({"question": WORDS, "answer": st.integers().map("some steps\n#### {:,}".format)}),
     "prompt_response": st.fixed_dictionaries({"prompt": WORDS, "completion": WORDS}),
-    "preferences": st.tuples(WORDS, WORDS, WORDS)
-    .filter(lambda t: t[1] != t[2])
-    .map(lambda t: dict(zip(("prompt", "chosen", "rejected"), t, strict=True))),
     "conversations": st.lists(WORDS, min_size=2, max_size=4).map(
         lambda texts: {"messages": [(user, assistant)[i % 2](text) for i, text in enumerate(texts)]}
     ),

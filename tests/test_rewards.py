@@ -141,9 +141,7 @@ TEXTS = {  # {function: {score: texts}}, beside the examples in the functions' d
             "-" * 15_000 + "1",
             "(" * 300,
             "x = '\0'",
-            "",
             "'text'",
-            "pass",
         ],
     },
     "max_length_penalty": {-0.2: ["a " * 600], -1: ["a " * 2000]},
@@ -194,7 +192,6 @@ SCORES = {  # {function: [(text, columns and options, score)]}
         (TWO, {"answer": "3", **opts(max_length=18)}, -0.75),
         (TWO + " " * 99, {"answer": "2", **opts(max_length=9)}, 0.5),
         # (1 + cos(π / 3)) / 2 = 3 / 4 of the way from 0.5 to 1
-        (TWO, {"answer": "2", "completion_ids": [], **opts(unit="tokens")}, 1),
         (TWO, {"answer": "2", "completion_ids": [0] * 2, **opts(unit="tokens", max_length=6)}, 0.875),
         (TWO, {"answer": "2", "completion_ids": [0] * 6, **opts(unit="tokens", max_length=6, exceeded=0.25)}, 0.25),
     ],
@@ -208,11 +205,7 @@ SCORES = {  # {function: [(text, columns and options, score)]}
         *((text, {"answer": None, "answers": NO_TEXT}, paid) for text, paid in (("", 1), ("no", 0))),
         ("b", {"answer": None, "answers": None}, None),
     ],
-    "squad_f1": [
-        ("no", {"answer": "no no"}, 2 / 3),
-        *((text, {"answer": None, "answers": NO_TEXT}, paid) for text, paid in (("", 1), ("no", 0))),
-        ("b", {"answer": None, "answers": None}, None),
-    ],
+    "squad_f1": [("no", {"answer": "no no"}, 2 / 3), ("", {"answer": None, "answers": NO_TEXT}, 1)],
 }
 
 
