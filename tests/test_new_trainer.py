@@ -410,8 +410,9 @@ def test_rows_of_a_table_become_a_file_that_the_page_reads(folder, made, monkeyp
     assert read_lines(folder / "mine_data" / "held_out.jsonl") == [kept]
     user, model = {"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}
     write_lines(folder / "chats.jsonl", [{"messages": [user, model], "answer": "2"}])  # prompts end before the answer
-    made(*line[:-3], "--force", "--data", "chats.jsonl")
-    assert read_lines(folder / "mine_data" / "train.jsonl") == [{"prompt": [user], "answer": "2"}]
+    made("grpo", "talks.py", *line[2:-3], "--data", "chats.jsonl")
+    (row,) = read_lines(folder / "talks_data" / "train.jsonl")
+    assert (row["prompt"], row["answer"]) == ([user], "2")
 
 
 def test_the_saved_model_is_compared_with_the_start(tmp_path):

@@ -10,15 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import (
-    SCRIPTS,
-    TINY_LM,
-    load_script,
-    read_lines,
-    run_script,
-    torchrun,
-    without_clock,
-)
+from conftest import SCRIPTS, TINY_LM, load_script, read_lines, run_script, torchrun, without_clock
 from safetensors.torch import load_file
 from small_runs import bf16_model, same, small_task, weights
 
@@ -84,7 +76,7 @@ def test_metrics_and_samples_of_every_step(finished):
 
 
 def test_a_run_leaves_a_summary_its_settings_checkpoints_curves_and_a_model(finished):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     folder, result = finished
     assert "held-out accuracy" in result.stdout and "tokens/s" in result.stderr, "the outcome, and the progress bar"
@@ -95,14 +87,12 @@ def test_a_run_leaves_a_summary_its_settings_checkpoints_curves_and_a_model(fini
     ends = [lines[-1][f"eval/accuracy_{end}"] for end in ("low", "high")]
     assert summary["accuracy_interval_after"] == pytest.approx(ends) and ends[0] <= lines[-1]["eval/accuracy"] < ends[1]
     config = json.loads((folder / "config.json").read_text())
-    assert config["batch_size"] == 8 and config["max_new_tokens"] == 20 and config["gae_lambda"] == 0.95
+    assert config["max_new_tokens"] == 20
     assert checkpoints(folder) == ["step-000003", "step-000004"]
     assert json.loads((folder / "checkpoints/step-000004/state.json").read_text())["config"] == config
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     model, start = (AutoModelForCausalLM.from_pretrained(path) for path in (folder / "final", TINY_LM))
     assert model.dtype == start.dtype
-    made, given = (AutoTokenizer.from_pretrained(path) for path in (folder / "final", TINY_LM))
-    assert made.chat_template == given.chat_template
     gap = max((a - b).abs().max() for a, b in zip(model.parameters(), start.parameters(), strict=True))
     assert 1e-5 < gap < 0.1
 

@@ -189,20 +189,6 @@ def test_rows_of_one_length_are_attended_to_where_they_stand(saved, lines):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("given", [{}, {"alone": True}, {"turns": True}])
-def test_the_last_mlp_sees_only_what_predicts_a_sampled_token(saved, given):
-    policy = models.load_models(settings.Config(model=saved("llama"), **GRPO, batch_size=12), CPU).policy
-    batch, seen = collate(made_up_samples(**given), 0, CPU), []
-    for layer in policy.model.layers:
-        layer.mlp.down_proj.register_forward_hook(lambda module, args, output: seen.append(output.shape[:-1].numel()))
-    with torch.no_grad():
-        predicting_states(policy, batch)
-        forward.plain_states(policy, batch["input_ids"], batch["attention_mask"])  # where nothing is known of the rows
-    last = int(batch["response_mask"].sum()) - (0 if "alone" in given else 12 - 3)  # the last token of 3 prompts
-    assert seen[len(seen) // 2 - 1] == last < seen[0]
-    assert set(seen[len(seen) // 2 :]) == {batch["input_ids"].numel()}
-
-
 EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
 DEEP = {  # settings of a family, and how many of its layers are probed
     "gemma3_text": ({"sliding_window": 64}, 6),  # the sixth layer is the first that looks back at all tokens

@@ -30,14 +30,7 @@ from conftest import (
     run_script,
     write_lines,
 )
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    HfArgumentParser,
-    OPTConfig,
-    OPTForCausalLM,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, HfArgumentParser
 
 from parts.data.prompts import encode_prompt
 
@@ -234,18 +227,6 @@ def test_generate_is_greedy_decoding_by_transformers_and_the_sampled_end_token_c
         assert sampled.tolist() == expected[0, len(prompt) :].tolist()
         ended.append(sampled[-1] in found.eos_ids)
     assert any(ended)
-
-
-def test_a_critic_reads_what_the_head_of_the_model_reads(tmp_path):
-    """OPT's head has word_embed_proj_dim inputs, not hidden_size."""
-    sizes = {"hidden_size": 32, "word_embed_proj_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = OPTConfig(vocab_size=300, ffn_dim=32, max_position_embeddings=64, do_layer_norm_before=False, **sizes)
-    OPTForCausalLM(config).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path)
-    critic = ppo.load_models(SimpleNamespace(model=str(tmp_path), kl_coef=0.0)).critic
-    ids = torch.tensor([[5, 6, 7]])
-    values = ppo.token_values(critic, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-    assert values.tolist() == [[0.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize(
