@@ -14,6 +14,7 @@ from parts.data.prompts import encode_prompt
 from parts.foundation.messages import UserError, say_once
 from programs.evaluation.requests import make_requests
 from programs.evaluation.settings import Config
+from programs.warm_start.solutions import solution_ids
 
 QUESTION = {"role": "user", "content": "What is 2 + 3?"}
 
@@ -240,6 +241,14 @@ def test_a_turn_that_the_template_drops_is_refused_with_its_row(tmp_path):
 def test_a_tool_call_without_its_result_is_refused():
     with pytest.raises(ValueError, match="ends in a tool call"):
         encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called({})[:-1])
+
+
+def test_solutions_go_on_with_it():
+    tokenizer, prompt = chat_tokenizer("qwen2_5", "<|im_end|>"), going_on("Let me see: ")
+    row = {"prompt": prompt, "prompt_ids": encode_prompt(tokenizer, prompt)}
+    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=[tokenizer.eos_token_id])
+    ids = solution_ids(SimpleNamespace(chat=False, chat_template_kwargs=""), models, row, "it is 5")
+    assert ids == tokenizer.encode("it is 5<|im_end|>", add_special_tokens=False)
 
 
 def test_servers_go_on_with_it(monkeypatch):
