@@ -16,7 +16,6 @@ from conftest import FEW_EVAL, FEW_TRAIN, ROOT, TRAIN_DATA, load_script, read_li
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
 SMALL = "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\n"
 SMALL += "MAX_NEW_TOKENS = 20\nEVAL_PROMPTS = 16"
-ANSWER = re.compile(r"=> (NO EFFECT|UNKNOWN|WITHIN THE NOISE|HINT|LOSS|DIFFERENCE)")
 
 
 def template():
@@ -110,20 +109,6 @@ def executed(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_both_arms_run_with_every_seed_and_are_reported(executed):
-    notebook, _ = executed
-    found = runs(notebook)
-    assert set(found) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
-    assert len(ANSWER.findall(text(notebook, "verdict"))) == 3
-    assert "baseline" in text(notebook, "samples") and "before" in text(notebook, "samples")
-    (picture,) = pictures(notebook)
-    assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
-    printed = re.search(r"by seed: (.*)", text(notebook, "verdict"))[1]
-    differences = [found["idea", seed][0] - found["baseline", seed][0] for seed in (3, 5, 7)]
-    assert [float(x) for x in printed.split(", ")] == pytest.approx(differences, abs=2e-3)
-
-
-@pytest.mark.long
 def test_printed_command_repeats_the_arm_exactly(executed):
     """The loop of the notebook against the trainer: every step and the held-out figures are the same."""
     (notebook, folder), arm = executed, "idea"
@@ -138,7 +123,10 @@ def test_printed_command_repeats_the_arm_exactly(executed):
         assert found == pytest.approx({name: theirs[key] for name, key in names.items()}, rel=1e-4, abs=1e-7)
     words = command(notebook, "both on one page")
     assert words[2:5] == [str(folder / "out" / name) for name in ("baseline", "idea")] + ["--output"]
-    score, accuracy = runs(notebook)[arm, 3]
+    found, printed = runs(notebook), re.search(r"by seed: (.*)", text(notebook, "verdict"))[1]
+    differences = [found["idea", seed][0] - found["baseline", seed][0] for seed in (3, 5, 7)]
+    assert [float(x) for x in printed.split(", ")] == pytest.approx(differences, abs=2e-3)
+    score, accuracy = found[arm, 3]
     assert (score, accuracy) == pytest.approx((lines[-1]["eval/score"], lines[-1]["eval/accuracy"]), abs=6e-4)
 
 

@@ -525,17 +525,6 @@ def test_options_in_a_call_and_columns_of_the_same_name():
     assert lib.json_schema.configure(schema=SCHEMA)(None, ['{"n": 1}']) == [1.0]
 
 
-def test_everything_pickles():
-    brief = lib.max_length_penalty.configure(maximum=3, name="brief")
-    both = lib.combine([lib.exact_match, judge])
-    members = [*FUNCTIONS.values(), both, lib.reward_model, brief, lib.QA_REWARDS]
-    copies = pickle.loads(pickle.dumps(members))
-    assert [getattr(x, "__name__", None) for x in copies] == [getattr(x, "__name__", None) for x in members]
-    *_, copy, preset = copies
-    assert copy(None, ["a b c d e f"]) == brief(None, ["a b c d e f"]) == [-1.0]
-    assert preset == lib.QA_REWARDS and preset.weights == lib.QA_REWARDS.weights
-
-
 @pytest.mark.parametrize("name", ["exactmatch", "exact_match_reward"])
 def test_a_name_that_the_library_lacks_is_told_the_nearest(name):
     with pytest.raises(UserError, match=r"one of [^;]*correctness_reward, exact_match, [^;]*; try exact_match"):
