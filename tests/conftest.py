@@ -238,12 +238,16 @@ def warm_grading(run):
     return judged
 
 
-def torchrun(script: Path, *flags, env: dict | None = None) -> subprocess.CompletedProcess:
-    """Run a script as two processes of one run."""
+def free_port() -> int:
+    """A port that nobody listens to."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+        return free.getsockname()[1]
+
+
+def torchrun(script: Path, *flags, env: dict | None = None) -> subprocess.CompletedProcess:
+    """Run a script as two processes of one run."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
     command = [*launcher, *map(str, (script, *flags))]
     return subprocess.run(command, env=script_env(env), timeout=600, capture_output=True, text=True)
 
@@ -257,6 +261,14 @@ def signal_script(number: int = signal.SIGKILL) -> None:
     """Send a signal to the script that `start_script` began, if it has not ended."""
     with contextlib.suppress(TypeError, ProcessLookupError):  # None: it has
         os.kill(warm_process().child, number)
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """The embedded model's; its template writes <|role|>content<|end|>."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(TINY_LM)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -12,16 +11,12 @@ from tokenizers.processors import TemplateProcessing
 
 from parts.data.chat import chat_text, check_template, warn_of_turn_end
 from parts.data.prompts import encode_prompt
-from parts.environments.conversations import play
-from parts.environments.environments import load_environments
-from parts.environments.play_setup import make_play_setup
 from parts.foundation.messages import UserError, say_once
 from programs.evaluation.requests import make_requests
 from programs.evaluation.settings import Config
 from programs.warm_start.solutions import solution_ids
 
 QUESTION = {"role": "user", "content": "What is 2 + 3?"}
-PAGES = [(ROOT / "templates" / f"{page}.py").read_text(encoding="utf-8") for page in ("ppo", "grpo", "distillation")]
 
 
 @functools.cache
@@ -34,11 +29,6 @@ def encode_by_page(tokenizer, prompt, chat=False):
 
 
 ENCODERS = {"scripts": encode_prompt, "page": encode_by_page}
-
-
-def test_pages_have_the_same_way_to_encode():
-    ways = {re.search(r"^def encode\(.*?(?=^def )", page, re.DOTALL | re.MULTILINE)[0] for page in PAGES}
-    assert len(ways) == 1
 
 
 @pytest.fixture(params=ENCODERS)
@@ -243,11 +233,9 @@ def test_an_assistants_turn_is_gone_on_with(encode, name):
         ("qwen3", "<think>\n", "<|im_start|>assistant\n<think>\n"),  # it puts an empty thought before text without one
         # its new turns begin in a thought
         ("qwen3_5_think", "<think>\nFirst", "<|im_start|>assistant\n<think>\nFirst"),
-        ("qwen3", "<think>\nEasy\n</think>\n\nSo", "<|im_start|>assistant\n<think>\nEasy\n</think>\n\nSo"),
         ("deepseek_r1_distill", "<think>\nFirst", "<｜Assistant｜><think>\nFirst"),
         ("gptoss", "So", "<|start|>assistant<|channel|>final<|message|>So"),
         ("qwen2_5", "", "<|im_start|>assistant\n"),  # an empty place for the answer
-        ("qwen3_5_think", "", "<|im_start|>assistant\n<think>\n"),
     ],
 )
 def test_templates_that_change_a_turn(name, text, end):
@@ -272,53 +260,21 @@ def test_a_tool_call_without_its_result_is_refused():
 
 
 def test_solutions_go_on_with_it():
-    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
-    prompt = going_on("Let me see: ")
+    tokenizer, prompt = chat_tokenizer("qwen2_5", "<|im_end|>"), going_on("Let me see: ")
     row = {"prompt": prompt, "prompt_ids": encode_prompt(tokenizer, prompt)}
     models = SimpleNamespace(tokenizer=tokenizer, eos_ids=[tokenizer.eos_token_id])
-    config = SimpleNamespace(chat=False, chat_template_kwargs="")
-    expected = tokenizer.encode("it is 5<|im_end|>", add_special_tokens=False)
-    assert solution_ids(config, models, row, "it is 5") == expected
+    ids = solution_ids(SimpleNamespace(chat=False, chat_template_kwargs=""), models, row, "it is 5")
+    assert ids == tokenizer.encode("it is 5<|im_end|>", add_special_tokens=False)
 
 
 def test_servers_go_on_with_it(monkeypatch):
-    sent = {}
-    preflight = load_script("evaluation")
+    sent, evaluation = [], load_script("evaluation")
     answer = {"choices": [{"message": {"content": " 5"}}]}
-    monkeypatch.setattr(preflight, "server_json", lambda url, body, hint: sent.update(body) or answer)
-    preflight.server_text("http://h/v1", going_on("So"), {"model": "m"}, "")
-    assert (sent["add_generation_prompt"], sent["continue_final_message"]) == (False, True)
-    sent.clear()
-    preflight.server_text("http://h/v1", [QUESTION], {"model": "m"}, "")
-    assert "continue_final_message" not in sent
-
-
-GAME = """
-class Game:
-    def reset(self, **row):
-        return " Think." if row["hint"] else None
-
-    def reply(self, text):
-        self.heard = text
-
-    def get_reward(self):
-        return float(self.heard == " 5")
-"""
-
-
-@pytest.mark.parametrize(("hint", "question"), [(False, "What is 2 + 3?"), (True, "What is 2 + 3? Think.")])
-def test_the_first_answer_to_an_environment_goes_on_with_it(tmp_path, hint, question):
-    (tmp_path / "game.py").write_text(GAME)
-    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
-    environments = load_environments(f"{tmp_path / 'game.py'}:Game")
-    limits = {"max_turns": 2, "conversation_tokens": 500, "max_new_tokens": 20, "tool_timeout": 9}
-    config = SimpleNamespace(**limits, tool_characters=99, tool_format="", chat_template_kwargs="")
-    setup = make_play_setup(config, tokenizer, [tokenizer.eos_token_id], environments)
-    row = {"prompt": going_on("So"), "columns": {"prompt": going_on("So"), "hint": hint}}
-    said = tokenizer.encode(" 5<|im_end|>", add_special_tokens=False)
-    [talk] = play([row], setup, lambda *_: [(said, [0.0] * len(said))])
-    new = tokenizer.apply_chat_template([{**QUESTION, "content": question}], add_generation_prompt=True, tokenize=False)
-    assert tokenizer.decode(talk.prompt_ids) == new + "So" and talk.score == 1.0
+    monkeypatch.setattr(evaluation, "server_json", lambda url, body, hint: sent.append(body) or answer)
+    for prompt in (going_on("So"), [QUESTION]):
+        evaluation.server_text("http://h/v1", prompt, {"model": "m"}, "")
+    assert [body.get("continue_final_message") for body in sent] == [True, None]
+    assert sent[0]["add_generation_prompt"] is False
 
 
 # ------------------------------------------------------------------------------------------------ programs

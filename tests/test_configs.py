@@ -67,13 +67,6 @@ def test_verl_file_names_settings_and_all_that_only_verl_has():
     assert {"hardware", "verl_rollout", "offload", "override", "ship"} <= set(keys)
 
 
-def test_verl_file_means_what_its_comments_say():
-    config = parse("verl_train", "--config", ASSETS / FILES["verl_train"])
-    assert (config.nodes, config.gpus_per_node, config.vllm_memory) == (1, 8, 0.6)
-    prompts = config.batch_size // config.group_size
-    assert (prompts, prompts // config.minibatches, config.lr, config.kl_coef) == (128, 32, 1e-6, 0.001)
-
-
 def test_verl_reads_the_file_of_ppo_train_too(tmp_path):
     path = ASSETS / FILES["ppo_train"]
     ours, verls = parse("ppo_train", "--config", path), parse("verl_train", "--config", path)

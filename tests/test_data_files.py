@@ -76,15 +76,6 @@ def test_other_json_and_tables_as_spreadsheets_write_them_are_read(pairs_of, tmp
     assert pairs_of(path) == PAIRS
 
 
-def test_texts_that_the_hubs_viewer_cut_off_are_named(loader, tmp_path, capsys):
-    path = tmp_path / "viewer.json"
-    cells = ([], ["prompt"])
-    rows = [{"row_idx": i, "row": row, "truncated_cells": cells[i]} for i, row in enumerate(ROWS)]
-    path.write_text(json.dumps({"rows": rows}))
-    assert len(loader.load_rows(path).rows) == 2
-    assert "the hub's viewer cut off texts in 1 rows" in capsys.readouterr().err
-
-
 def test_lists_of_a_row_are_no_rows(loader, tmp_path):
     """A programming task with its examples, one a line, and a question with a list beside it."""
     path = tmp_path / "tasks.jsonl"

@@ -16,18 +16,8 @@ from conftest import ROOT, TINY_LM, load_script, read_lines, script_command, scr
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from parts.data.nested_rows import VISIBLE
-
 FILES = ROOT / "tests" / "data" / "loader"
 loader = load_script("data_loader")
-
-
-@pytest.fixture(scope="session")
-def tokenizer():
-    """The tokenizer of the embedded model: its template writes <|role|>content<|end|>."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(TINY_LM)
 
 
 def user(text, role="user") -> dict:
@@ -271,22 +261,15 @@ def test_dates_stay_text_in_parquet(tmp_path, target):
     assert (row["answer"] if target == "trl" else row["reward_model"]["ground_truth"]) == "2024-12-31"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["alpaca.json", "preferences.jsonl"])
-def test_other_trainers_of_trl_train_from_the_file(tokenizer, tmp_path, name):
-    import datasets
-    import trl
-    from transformers import AutoModelForCausalLM
-
-    kind = "DPO" if name == "preferences.jsonl" else "SFT"
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("alpaca.json", {"prompt", "completion"}), ("preferences.jsonl", {"prompt", "chosen", "rejected"})],
+)
+def test_rows_for_other_trainers_of_trl_have_their_columns_as_messages(tmp_path, name, columns):
     loader.write_rows(loader.load_rows(FILES / name).rows, tmp_path / "t.jsonl", target="trl")
-    data = datasets.load_dataset("json", data_files=str(tmp_path / "t.jsonl"), cache_dir=str(tmp_path))["train"]
-    settings = {"max_steps": 1, "report_to": "none", "logging_steps": 1, "save_strategy": "no", "use_cpu": True}
-    args = getattr(trl, f"{kind}Config")(str(tmp_path), **settings, bf16=False, gradient_checkpointing=False)
-    model = AutoModelForCausalLM.from_pretrained(TINY_LM)
-    trainer = getattr(trl, f"{kind}Trainer")(model, args=args, train_dataset=data, processing_class=tokenizer)
-    trainer.train()
-    assert 0 < trainer.state.log_history[0]["loss"] < 100
+    (row, _) = read_lines(tmp_path / "t.jsonl")
+    assert {*row} - {"source", "id"} == columns
+    assert all([message["role"] for message in row[x]] == ["assistant"] for x in columns - {"prompt"})
 
 
 def test_a_column_that_trl_takes_for_itself_is_refused(tmp_path):
@@ -520,49 +503,6 @@ def test_hub_ids_go_through_datasets_without_remote_code(monkeypatch):
 
 # ------------------------------------------------------------------------------------------------ properties
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-WORDS = TEXT.filter(VISIBLE.search)  # without a visible character a prompt is empty
-INT64 = st.integers(-(2**63), 2**63 - 1)
-FLOAT = st.floats(allow_nan=False, allow_infinity=False)
-SCALAR = st.none() | st.booleans() | INT64 | FLOAT | TEXT
-NESTED = st.recursive(SCALAR, lambda s: st.lists(s, max_size=3) | st.dictionaries(TEXT, s, max_size=3), max_leaves=6)
-RAW_ROWS = {
-    "prompts": st.fixed_dictionaries({"prompt": WORDS}),
-    "math": st.fixed_dictionaries({"question": WORDS, "answer": st.integers().map("some steps\n#### {:,}".format)}),
-    "prompt_response": st.fixed_dictionaries({"prompt": WORDS, "completion": WORDS}),
-    "preferences": st.tuples(WORDS, WORDS, WORDS)
-    .filter(lambda t: t[1] != t[2])
-    .map(lambda t: dict(zip(("prompt", "chosen", "rejected"), t, strict=True))),
-    "conversations": st.lists(WORDS, min_size=2, max_size=4).map(
-        lambda texts: {"messages": [(user, assistant)[i % 2](text) for i, text in enumerate(texts)]}
-    ),
-    "code": st.fixed_dictionaries(
-        {
-            **{"task_id": WORDS, "prompt": WORDS, "entry_point": st.just("f"), "canonical_solution": TEXT},
-            "test": WORDS.map("assert candidate() == {!r}".format),
-        }
-    ),
-}
-PROPERTY = settings(
-    max_examples=10,
-    **{"deadline": None, "derandomize": True, "database": None},
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
-
-
-@pytest.mark.parametrize("kind", RAW_ROWS)
-@PROPERTY
-@given(data=st.data())
-def test_normalise_write_read_is_normalise(tmp_path, kind, data):
-    raw = data.draw(st.lists(RAW_ROWS[kind], min_size=1, max_size=3))
-    for row in raw:
-        row.update(data.draw(st.dictionaries(st.sampled_from(["meta", "x1", "nøte"]), NESTED, max_size=2)))
-    rows = [{"source": "set", "id": str(i), **loader.normalise(row, kind)} for i, row in enumerate(raw)]
-    path = tmp_path / "rows.jsonl"
-    loader.write_rows(rows, path)
-    back = loader.load_rows(path, kind="auto").rows
-    assert list(map(without_none, back)) == list(map(without_none, rows))
-
 
 @pytest.mark.parametrize("function", ["f(1)", "", "Solution().f", 5])
 def test_a_call_of_what_is_no_name_is_refused_as_the_sandbox_refuses_it(function):
@@ -585,7 +525,7 @@ PIECES = b'{"prompt": |"x"|}|\n|[|]|,|NaN|\\ud800|\xff|\x00|\r|"|1e999|{"message
 PIECES += [b"prompt,answer\n", b'{"role": "user", "content": "x"}', b"9" * 4400]
 
 
-@settings(PROPERTY, max_examples=80)
+@settings(max_examples=80, deadline=None, derandomize=True, database=None, suppress_health_check=[*HealthCheck])
 @given(
     suffix=st.sampled_from(SUFFIXES),
     data=st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join),

@@ -208,13 +208,6 @@ def test_a_run_goes_on_where_memory_ran_out(name, phase, tmp_path, capsys, monke
         assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 
-def test_out_of_memory_in_an_evaluation_names_it(tmp_path, capsys, monkeypatch):
-    script = load_script("ppo_train")
-    monkeypatch.setattr(script.HFEngine, "sample", Mock(side_effect=ERRORS["cpu"]))
-    assert script.main([*SMALL["ppo_train"], f"--output_dir={tmp_path / 'run'}"]) == 2
-    assert "got an out-of-memory error in the evaluation" in capsys.readouterr().err
-
-
 def test_a_warm_start_samples_on_in_smaller_batches(capsys, monkeypatch):
     shop = object.__new__(workshop.Workshop)
     shop.at_once, shop.vllm, shop.reward, sizes = 8, None, None, []
@@ -237,13 +230,3 @@ def test_ctrl_c_while_memory_runs_out_stays_ctrl_c(capsys):
     error.__context__ = RuntimeError("CUDA out of memory")
     assert code_of(error, "fix it", "stopped at once") == 130
     assert "stopped at once" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("gib", "free", "kept"), [(2, 2.6, [True]), (2, 2.4, [False]), (0.5, 64, [])])
-def test_memory_of_freed_tensors_is_kept_where_there_is_enough(monkeypatch, gib, free, kept):
-    calls, need = [], {fit.UPDATE: gib * GIB, fit.SAMPLING: GIB / 4}
-    monkeypatch.setattr(fit, "main_memory", lambda: {"free": free * GIB, "total": 64 * GIB})
-    monkeypatch.setattr(fit, "reuse_memory", calls.append)
-    sizes = fit.Sizes(lambda config: need, lambda config, heed: {fit.UPDATE: [{}]}, lambda config: "", [])
-    fit.settle_or_refuse(types.SimpleNamespace(), "cpu", sizes)
-    assert calls == kept

@@ -1,6 +1,5 @@
 """Held-out evaluations: which rows they take, the interval of the accuracy."""
 
-import inspect
 import json
 from types import SimpleNamespace
 
@@ -114,9 +113,6 @@ def test_an_environments_columns_tell_its_tasks_apart(environment, count):
 @pytest.mark.parametrize("page", ["ppo", "multi_turn"])  # the others' function has the same text
 def test_a_page_counts_held_out_prompts_that_train(page, capsys):
     page = load_module(ROOT / "templates" / f"{page}.py", f"{page}_overlap")
-    code = inspect.getsource(page.count_trained)
-    others = [] if "multi" in page.__name__ else ["grpo", "distillation"]
-    assert all(code in (ROOT / "templates" / f"{other}.py").read_text(encoding="utf-8") for other in others)
     rows, held_out = ([{"columns": {"prompt": x}} for x in part] for part in (["1+1=", "2+1="], ["2 + 1=", "3+1="]))
     asked, own = SimpleNamespace(allow_overlap=True), SimpleNamespace(allow_overlap=False)
     assert page.count_trained(own, rows, held_out) == {"eval/trained_rows": 1}

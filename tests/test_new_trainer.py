@@ -232,8 +232,6 @@ RUN = f"{DATA} train.jsonl --out"
         ("grpo mine.py --temperature nan", ["got --temperature nan; expected 0.001 or more"]),
         ("multi_turn mine.py --turn_baseline both", ["--turn_baseline both; expected", "turn or conversation"]),
         ("grpo mine.py --hold_out 2", ["--hold_out 2 without a run"]),
-        (f"{RUN} run --hold_out 8", ["--hold_out 8 with 8 rows", "none for training"]),
-        (f"{RUN} run --hold_out 2 --eval_data test.jsonl", ["--hold_out 2 beside --eval_data test.jsonl"]),
         ("grpo mine.py --vf_coef 0.1", ["got unknown argument '--vf_coef'; expected a flag of --list"]),
         ("ppo mine.py --resume", ["try ppo_train.py or on_policy_distillation.py"]),
         ("ppo mine.py --lora_rank 8", ["--lora_rank", "--change lora"]),
@@ -410,18 +408,11 @@ def test_rows_of_a_table_become_a_file_that_the_page_reads(folder, made, monkeyp
     assert read_lines(folder / "mine_data" / "train.jsonl")[1] == {"Frage": "2+2=", "answer": "4"}
     kept = {"Frage": "3+3=", "answer": "6", "day": "2024-05-01"}
     assert read_lines(folder / "mine_data" / "held_out.jsonl") == [kept]
-
-
-def test_conversations_become_prompts_before_their_last_answer(folder, made, monkeypatch):
     user, model = {"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}
-    write_lines(folder / "chats.jsonl", [{"messages": [user, model], "answer": "2"}])
-    write_lines(folder / "shared.jsonl", [{"conversations": [{"from": "human", "value": "3+3="}], "answer": "6"}])
-    monkeypatch.setattr(new, "checked", lambda file, flags, left_out: {"failed": {}, "seconds": 0.0, "flags": flags})
-    line = ["grpo", "mine.py", "--model", TINY_LM, "--reward", "my.py:reward"]
-    report = made(*line, "--data", "chats.jsonl", "--eval_data", "shared.jsonl")
-    assert report["selfcheck"]["flags"][2:4] == ["--data", "mine_data/train.jsonl"]
-    (row,), (kept,) = (read_lines(folder / "mine_data" / f"{name}.jsonl") for name in ("train", "held_out"))
-    assert (row["prompt"], row["answer"], kept["prompt"][0]["content"]) == ([user], "2", "3+3=")
+    write_lines(folder / "chats.jsonl", [{"messages": [user, model], "answer": "2"}])  # prompts end before the answer
+    made("grpo", "talks.py", *line[2:-3], "--data", "chats.jsonl")
+    (row,) = read_lines(folder / "talks_data" / "train.jsonl")
+    assert (row["prompt"], row["answer"]) == ([user], "2")
 
 
 def test_the_saved_model_is_compared_with_the_start(tmp_path):

@@ -16,7 +16,6 @@ from conftest import FEW_EVAL, FEW_TRAIN, ROOT, TRAIN_DATA, load_script, read_li
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
 SMALL = "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\n"
 SMALL += "MAX_NEW_TOKENS = 20\nEVAL_PROMPTS = 16"
-ANSWER = re.compile(r"=> (NO EFFECT|UNKNOWN|WITHIN THE NOISE|HINT|LOSS|DIFFERENCE)")
 
 
 def template():
@@ -96,9 +95,6 @@ def in_bundle(notebook):
     return notebook
 
 
-# ------------------------------------------------------------------------------------------------ the file
-
-
 # ------------------------------------------------------------------------------------------------ as it stands
 
 
@@ -110,20 +106,6 @@ def executed(tmp_path_factory):
     dump = "import json\nprint(json.dumps({name: results[name, SEEDS[0]][0] for name in ARMS}))"
     notebook.cells.append(nbformat.v4.new_code_cell(dump, id="dump"))
     return execute(notebook, folder, SMALL + "\nLR = 1e-3"), folder
-
-
-@pytest.mark.long
-def test_both_arms_run_with_every_seed_and_are_reported(executed):
-    notebook, _ = executed
-    found = runs(notebook)
-    assert set(found) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
-    assert len(ANSWER.findall(text(notebook, "verdict"))) == 3
-    assert "baseline" in text(notebook, "samples") and "before" in text(notebook, "samples")
-    (picture,) = pictures(notebook)
-    assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
-    printed = re.search(r"by seed: (.*)", text(notebook, "verdict"))[1]
-    differences = [found["idea", seed][0] - found["baseline", seed][0] for seed in (3, 5, 7)]
-    assert [float(x) for x in printed.split(", ")] == pytest.approx(differences, abs=2e-3)
 
 
 @pytest.mark.long
@@ -141,7 +123,10 @@ def test_printed_command_repeats_the_arm_exactly(executed):
         assert found == pytest.approx({name: theirs[key] for name, key in names.items()}, rel=1e-4, abs=1e-7)
     words = command(notebook, "both on one page")
     assert words[2:5] == [str(folder / "out" / name) for name in ("baseline", "idea")] + ["--output"]
-    score, accuracy = runs(notebook)[arm, 3]
+    found, printed = runs(notebook), re.search(r"by seed: (.*)", text(notebook, "verdict"))[1]
+    differences = [found["idea", seed][0] - found["baseline", seed][0] for seed in (3, 5, 7)]
+    assert [float(x) for x in printed.split(", ")] == pytest.approx(differences, abs=2e-3)
+    score, accuracy = found[arm, 3]
     assert (score, accuracy) == pytest.approx((lines[-1]["eval/score"], lines[-1]["eval/accuracy"]), abs=6e-4)
 
 
@@ -221,9 +206,6 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
         assert verdict[0]("tokens", [9.0] * 3, [5.0, 5.1, 4.9], "longer", "shorter").startswith("HINT: shorter than")
 
 
-# ------------------------------------------------------------------------------------------------ set-up
-
-
 # ------------------------------------------------------------------------------------------------ new_notebook.py
 
 
@@ -258,19 +240,26 @@ def test_new_notebook_is_filled_in(mine, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--reward", "my.py:shor"], "my.py has no function 'shor'; expected one of short; try short"),
-        (["--data", "train.jsonl"], "got --data without --reward"),
-        (["--seeds", "3", "3"], "got --seeds [3, 3]; expected different ones"),
-        (["--steps", "0"], "got --steps 0; expected 1 or more"),
-        (["--output", "no/idea.ipynb"], "a folder that exists"),
-        (["--idea", "reward=my.py"], "got --idea reward=my.py"),
+        ("--reward my.py:shor", "my.py has no function 'shor'; expected one of short; try short"),
+        ("--data train.jsonl", "got --data without --reward"),
+        ("--seeds 3 3", "got --seeds [3, 3]; expected different ones"),
+        ("--steps 0", "got --steps 0; expected 1 or more"),
+        ("--output no/idea.ipynb", "a folder that exists"),
+        ("--idea reward=my.py", "got --idea reward=my.py"),
+        ("--idea advantage", "expected reward=, advantage= or loss=FILE.py:function, or SETTING=value"),
+        ("--idea advantage=ideas.py:medan", "ideas.py has no 'medan'; expected one of its names; try median"),
+        ("--idea clip_eps_high=28%", "clip_eps_high=28%; expected a number"),
+        ("--idea gamma=1", "expected one of advantage, advantage_eps"),
+        (
+            "--idea advantage=ideas.py:median --idea loss=double.py:median",
+            "double.py names median, as the notebook does",
+        ),
     ],
 )
-def test_new_notebook_refuses(mine, flags, says, monkeypatch, capsys):
-    monkeypatch.chdir(mine)
-    output = [] if "--output" in flags else ["--output", "idea.ipynb"]
-    assert load_script("new_notebook").main([*flags, *output]) == 2
-    assert says in capsys.readouterr().err and not list(mine.glob("*.ipynb"))
+def test_new_notebook_refuses(ideas, flags, says, monkeypatch, capsys):
+    monkeypatch.chdir(ideas)
+    assert load_script("new_notebook").main(["--output", "idea.ipynb", *flags.split()]) == 2
+    assert says in capsys.readouterr().err and not list(ideas.glob("*.ipynb"))
 
 
 IDEAS = '''"""Ideas."""
@@ -350,7 +339,6 @@ def test_a_notebook_that_is_run_reports_what_it_found(ideas):
         assert found[key] == text(ran, name).splitlines() and found[key]
     # both arms are judged by the baseline's reward; what the idea pays for besides is told of both
     assert re.search(r"own reward on the held-out completions: baseline \S+, idea \S+", text(ran, "verdict"))
-    # what the last cell printed repeats the idea's arm, one-sample reward, own advantage and own loss included
     done = run_command(command(ran, "idea"), ideas)
     assert done.returncode == 0, done.stderr
     last = read_lines(ideas / "runs" / "notebook" / "idea" / "metrics.jsonl")[-1]
@@ -372,20 +360,3 @@ def test_a_cell_that_fails_is_named(idea, says, trained, ideas):
     assert done.returncode == 1 and not done.stdout and "Traceback" not in done.stderr and says in done.stderr
     ran = nbformat.read(ideas / "idea.run.ipynb", as_version=4)
     assert any(c.get("outputs") for c in ran.cells) and text(ran, "run").count("baseline") == trained
-
-
-@pytest.mark.parametrize(
-    ("idea", "says"),
-    [
-        ("advantage", "expected reward=, advantage= or loss=FILE.py:function, or SETTING=value"),
-        ("advantage=ideas.py:medan", "ideas.py has no 'medan'; expected one of its names; try median"),
-        ("clip_eps_high=28%", "clip_eps_high=28%; expected a number"),
-        ("gamma=1", "expected one of advantage, advantage_eps"),
-        ("advantage=ideas.py:median loss=double.py:median", "double.py names median, as the notebook does"),
-    ],
-)
-def test_ideas_that_are_refused(ideas, idea, says, monkeypatch, capsys):
-    monkeypatch.chdir(ideas)
-    flags = [word for one in idea.split() for word in ("--idea", one)]
-    assert load_script("new_notebook").main([*flags, "--output", "idea.ipynb"]) == 2
-    assert says in capsys.readouterr().err and not list(ideas.glob("*.ipynb"))

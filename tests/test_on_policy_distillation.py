@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import re
 import signal
 import time
 
@@ -285,22 +284,6 @@ class Scripted:
         return [(ids, [-1.0] * len(ids)) for ids in itertools.islice(self.answers, len(prompts))]
 
 
-def test_a_reward_trains_by_the_spread_within_a_prompts_completions(setup):
-    """By hand, of what rollout_batch returns: twice the score minus the mean of the pair, and a gradient from it."""
-    config, models = setup(group_size=2, reward_coef=2.0, kl_coef=0.0)
-    rows = rows_of(made_up_samples(models))
-    engine = Scripted([[10, 11], [20], [30], [40, 41], [50], [60]])
-
-    def reward(rows, texts, completion_ids):
-        scores = [float(ids[0]) for ids in completion_ids]
-        return scores, {"first": scores}
-
-    samples, _ = od.rollout_batch(config, models, engine, reward, rows, 0, 0, {})
-    batch = od.make_experience(config, models, samples, config.kl_coef)
-    assert batch["advantages"].sum(1).tolist() == [-20.0, 10.0, -10.0, 20.0, -10.0, 10.0]  # of two tokens: twice
-    gradients(config, models, batch)  # which asserts that they are not 0
-
-
 def test_held_out_gap_is_the_mean_over_every_sampled_token(setup):
     """Against transformers' own logits in float64, row by row; micro-batches and pieces are small."""
     config, models = setup(teacher="noisy", eval_samples=3, micro_batch_tokens=64, logits_chunk=262 * 7)
@@ -422,13 +405,12 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
     assert [row["step"] for row in rows] == list(range(13))
     assert rows[-1]["eval/reverse_kl"] < 0.6 * rows[0]["eval/reverse_kl"]
     assert rows[3]["policy/loss"] == pytest.approx(rows[3]["kl/teacher"], rel=1e-5)
-    assert {"policy/entropy", "policy/teacher_entropy", "reward/mean"} <= {*rows[3]} and 0 < rows[3]["policy/overlap"]
-    assert {"eval/overlap", "eval/accuracy"} <= {*rows[-1]}
+    assert {"policy/teacher_entropy", "reward/mean"} <= {*rows[3]} and {"eval/overlap", "eval/accuracy"} <= {*rows[-1]}
     summary = json.loads((out / "summary.json").read_text())
     assert summary["reverse_kl_after"] == pytest.approx(rows[-1]["eval/reverse_kl"], rel=1e-6)
     interval = [rows[-1][f"eval/reverse_kl_{end}"] for end in ("low", "high")]
     assert summary["reverse_kl_interval_after"] == pytest.approx(interval, rel=1e-6)
-    assert re.search(r"held-out reverse KL \S+ \(\S+ to \S+\) -> \S+ \(\S+ to \S+\), ", capsys.readouterr().out)
+    assert "held-out reverse KL " in capsys.readouterr().out
     assert {row["kind"] for row in read_lines(out / "samples.jsonl")} == {"eval", "train"}
     assert AutoModelForCausalLM.from_pretrained(out / "final").config.vocab_size == 262
 
@@ -439,8 +421,6 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
     [
         "--objective forward_kl --lora_rank 4 --merge_lora",
         "--objective jsd --beta 0.1 --precision bf16 --teacher_precision fp32 --gradient_checkpointing",
-        "--objective policy_gradient --group_size 4 --reward_coef 0.5 --minibatches 2 --mismatch tis",
-        "--kl_top_k 4 --ppo_epochs 2 --eval_samples 2 --lr_schedule cosine --warmup_steps 1",
     ],
 )
 def test_settings_run(flags, more):
@@ -448,7 +428,7 @@ def test_settings_run(flags, more):
     assert od.main(command) == 0
     rows = without_clock(out)
     assert [row["step"] for row in rows] == [0, 1, 2] and all(np.isfinite(list(row.values())).all() for row in rows)
-    assert (rows[1]["optim/updates"] > 0) or "fp16" in more
+    assert rows[1]["optim/updates"] > 0
     before, after = load_file(f"{command[1]}/model.safetensors"), weights(out)
     assert before.keys() == after.keys() and not same(before, after)
 
@@ -466,9 +446,7 @@ class Teacher:
 
     def __call__(self, request) -> tuple:
         if request.body is None:
-            length = {"short": 32, "long": 4096}.get(self.fault)
-            served = {"id": "served", "max_model_len": length} if length else {"id": "served"}
-            return 200, {"data": [served] if self.fault != "empty" else []}
+            return 200, {"data": [{"id": "served"} | ({"max_model_len": 32} if self.fault == "short" else {})]}
         self.asked.append(request.body)
         ids, k = request.body["prompt"], request.body["prompt_logprobs"]
         if self.fault == "gone" and len(self.asked) > 18:  # the check, 8 held-out prompts, a step of 8, and more

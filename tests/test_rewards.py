@@ -51,18 +51,15 @@ ANSWERS = (ROOT / "tests" / "data" / "reward_answers.txt").read_text(encoding="u
 MORE_ANSWERS = [  # (functions, golds that are tried in turn, completions that earn 1, that earn 0)
     ("e", "New York", [" New\n York "], []),
     ("e", "Caf\u00e9", ["Cafe\u0301"], ["Cafe"]),
-    ("e", [["London", "LON"]], ["LON"], []),
     ("e", ["'x'", '"x"', "$x$", "“x”", "**x**"], ["x"], []),
     ("n", [2.5, "2 ½", r"2\frac{1}{2}"], ["2½", "2 ½", "2 1/2", "5/2", "2.5"], ["2"]),
     ("n", ["1.234.567", "1 234 567", "1'234'567"], ["1234567"], []),
     ("n", ["Rs. 500", 500], ["500", "C$500", "R$ 500", "CHF 500", "US$500"], []),
     ("c", ["Answer: A", "A. Vitamin C", "So, the answer is (A)."], ["A"], []),
-    ("e", [["Paris", ["LON"]]], ["Paris"], []),
     ("e", [[["NYC", "Zürich"], ["LA"]]], ["NYC", "Zürich", "LA"], []),
     ("e", "**", [], [""]),
     ("e", [[[1, 2]]], [], ["[1, 2]"]),
     ("e", [[[1, 2], [3, 4]]], ["[[1,2],[3,4]]", "[[1, 2], [3, 4]]"], ["[1, 2]"]),
-    ("e", [[[1], [2], [3]]], ["[[1],[2],[3]]", "[[1], [2], [3]]"], ["1"]),
     *[
         ("e", gold, [f"<answer>{gold}</answer>"], [f"<answer>{other}</answer>"])
         for gold, other in (("A*", "A"), ('5"', "5'"), ("__init__", "init"), ("*args", "args"), ("dogs'", "dogs"))
@@ -144,9 +141,7 @@ TEXTS = {  # {function: {score: texts}}, beside the examples in the functions' d
             "-" * 15_000 + "1",
             "(" * 300,
             "x = '\0'",
-            "",
             "'text'",
-            "pass",
         ],
     },
     "max_length_penalty": {-0.2: ["a " * 600], -1: ["a " * 2000]},
@@ -197,7 +192,6 @@ SCORES = {  # {function: [(text, columns and options, score)]}
         (TWO, {"answer": "3", **opts(max_length=18)}, -0.75),
         (TWO + " " * 99, {"answer": "2", **opts(max_length=9)}, 0.5),
         # (1 + cos(π / 3)) / 2 = 3 / 4 of the way from 0.5 to 1
-        (TWO, {"answer": "2", "completion_ids": [], **opts(unit="tokens")}, 1),
         (TWO, {"answer": "2", "completion_ids": [0] * 2, **opts(unit="tokens", max_length=6)}, 0.875),
         (TWO, {"answer": "2", "completion_ids": [0] * 6, **opts(unit="tokens", max_length=6, exceeded=0.25)}, 0.25),
     ],
@@ -211,11 +205,7 @@ SCORES = {  # {function: [(text, columns and options, score)]}
         *((text, {"answer": None, "answers": NO_TEXT}, paid) for text, paid in (("", 1), ("no", 0))),
         ("b", {"answer": None, "answers": None}, None),
     ],
-    "squad_f1": [
-        ("no", {"answer": "no no"}, 2 / 3),
-        *((text, {"answer": None, "answers": NO_TEXT}, paid) for text, paid in (("", 1), ("no", 0))),
-        ("b", {"answer": None, "answers": None}, None),
-    ],
+    "squad_f1": [("no", {"answer": "no no"}, 2 / 3), ("", {"answer": None, "answers": NO_TEXT}, 1)],
 }
 
 
@@ -510,9 +500,7 @@ def test_missing_and_misfitting_columns_are_the_callers_error():
         ("code_execution", one, TypeError, "expected tests or test_cases"),
         ("exact_match", {"completions": ["a"]}, TypeError, "prompts"),
         ("exact_match", one | {"answer": ["a", "b"]}, ValueError, "expected a list of 1; try exact_match.configure"),
-        ("exact_match", one | {"answer": "a"}, ValueError, "str 'a'; expected a list of 1"),
         ("exact_match", one | {"answer": 5}, ValueError, "int '5'"),
-        ("ideal_length", one | {"unit": "tokens"}, TypeError, "completion_ids"),
         ("code_execution", one | {"tests": ["x"], "settings": {"timeout_s": -1}}, ValueError, "got timeout_s -1"),
     ):
         with pytest.raises(error, match=said):
@@ -530,30 +518,11 @@ def test_only_what_the_model_says_is_scored():
     assert score("exact_match", turns, answer="42") == 0
 
 
-def test_columns_may_be_any_sequence():
-    import numpy
-    import torch
-
-    for column in ((1, 2), numpy.array([1, 2]), torch.tensor([1, 2])):
-        assert lib.numeric_correctness(None, ["1", "3"], answer=column) == [1.0, 0.0]
-
-
 def test_options_in_a_call_and_columns_of_the_same_name():
     assert lib.numeric_correctness(None, ["11"], ["10"], rel_tol=0.1) == [1.0]
     assert lib.numeric_correctness(None, ["11"], ["10"], rel_tol=[0.1]) == [0.0]  # a list is a column of the data
     assert lib.no_syntax_error(None, ["x = 1"], tags=[["a"]], mode=["b"]) == [1.0]
     assert lib.json_schema.configure(schema=SCHEMA)(None, ['{"n": 1}']) == [1.0]
-
-
-def test_everything_pickles():
-    brief = lib.max_length_penalty.configure(maximum=3, name="brief")
-    both = lib.combine([lib.exact_match, judge])
-    members = [*FUNCTIONS.values(), both, lib.reward_model, brief, lib.QA_REWARDS]
-    copies = pickle.loads(pickle.dumps(members))
-    assert [getattr(x, "__name__", None) for x in copies] == [getattr(x, "__name__", None) for x in members]
-    *_, copy, preset = copies
-    assert copy(None, ["a b c d e f"]) == brief(None, ["a b c d e f"]) == [-1.0]
-    assert preset == lib.QA_REWARDS and preset.weights == lib.QA_REWARDS.weights
 
 
 @pytest.mark.parametrize("name", ["exactmatch", "exact_match_reward"])
@@ -767,19 +736,3 @@ def test_preset_prefers_the_right_answer(preset, row, gold, bad):
     columns = {name: [value] * 2 for name, value in row.items() if name != "prompt"}
     good, worse = lib.combine(preset, preset.weights)(prompts=[row["prompt"]] * 2, completions=[gold, bad], **columns)
     assert good > worse + 0.5
-
-
-@pytest.mark.long
-def test_trl_trains_with_a_preset(tmp_path):
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    functions, row = lib.QA_REWARDS, {**QA_ROW, "prompt": [{"role": "user", "content": QA_ROW["prompt"]}]}
-    cpu = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
-    quiet = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
-    batch = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 1}
-    config = GRPOConfig(output_dir=str(tmp_path), reward_weights=functions.weights, **batch, **cpu, **quiet)
-    trainer = GRPOTrainer(str(TINY_LM), functions, args=config, train_dataset=Dataset.from_list([row] * 8))
-    trainer.train()
-    logged = {key for entry in trainer.state.log_history for key in entry}
-    assert {f"rewards/{function.__name__}/mean" for function in functions} <= logged

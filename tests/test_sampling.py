@@ -8,7 +8,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from parts.networks import key_cache
 from parts.sampling import sampling
@@ -101,26 +100,11 @@ def test_rooms_grow_rows_leave_and_nothing_changes(engines, monkeypatch):
     assert len({len(ids) for ids, _ in found}) > 3, "rows end at different times"
 
 
-class Waits(TorchDispatchMode):
-    """Counts where the host would wait for a device: a value or a shape that depends on what a tensor holds."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
-        return func(*args, **(kwargs or {}))
-
-
 def test_a_device_is_waited_for_every_few_tokens_and_nothing_changes(engines, monkeypatch):
     engine = engines("llama")
     monkeypatch.setattr(sampling, "steps_between_looks", lambda device: 4)
     check(engine, PROMPTS, engine.generate(PROMPTS, noise(5)), noise(5))
     played(engine, turn_sampler(engine))
-    engine.end_ids = torch.tensor([engine.models.pad_id])  # no row leaves
-    states, mask, cache = engine.read(PROMPTS)
-    with Waits() as waits:
-        engine.sample(states, mask, cache, noise(5))
-    assert waits.count <= LIMIT // 4 + 2, "and once before the first token, once after the last"
 
 
 def test_what_does_not_fit_one_batch_and_what_is_no_continuation_is_read_whole(engines, capsys):
@@ -169,33 +153,6 @@ def test_a_prompt_is_held_once_for_its_rows(engines, family, held, monkeypatch):
     greedy = engine.generate(GROUPS, None)
     monkeypatch.setattr(key_cache, "WORTH_ON_CPU", 2**40)
     assert [ids for ids, _ in greedy] == [ids for ids, _ in engine.generate(GROUPS, None)]
-
-
-def test_rows_that_end_at_once_leave_a_group(engines, held):
-    engine, draws = engines("llama"), noise(5)
-    held.clear()
-    with torch.no_grad():
-        logits = engine.models.policy(torch.tensor([STARTS[2]])).logits[0, -1].double()
-    draws[[0, 2, 3], 0] = torch.softmax(logits, -1).cumsum(0)[209:211].mean()  # token 210 ends a text
-    found = engine.generate(GROUPS, draws)
-    assert [found[i][0] for i in (0, 2, 3)] == [[210]] * 3 and held[0] == (8, 4) and held[1][0] <= 5
-    check(engine, GROUPS, found, draws)
-
-
-def test_where_holding_once_saves_too_little(engines, held, monkeypatch):
-    engine, column = engines("llama"), 2 * 2 * 8 * 4  # keys and values, 2 heads of 8 numbers of 4 bytes
-    long = [[*range(40, 140)]] * 8
-    held.clear()
-    for worth, is_held in ((7 * 100 * column - 1, True), (7 * 100 * column, False)):
-        monkeypatch.setattr(key_cache, "WORTH_ON_CPU", worth)
-        engine.generate(long, noise(1))
-        assert bool(held) is is_held
-        held.clear()
-    monkeypatch.setattr(key_cache, "WORTH_ON_CPU", 0)
-    engine.generate(PROMPTS[::2], noise(1)[:4])
-    assert not held, "no two alike"
-    played(engine, turn_sampler(engine))
-    assert not held, "what is kept of a conversation has its prompt in it"
 
 
 @pytest.mark.long

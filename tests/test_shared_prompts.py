@@ -10,7 +10,7 @@ import transformers
 from parts.learning.optimizer import switch_checkpointing
 from parts.networks import forward
 from parts.networks.batches import collate, layout_of, micro_batches, trimmed
-from parts.networks.cache_probe import can_share, decoding_of_policy, first_layers
+from parts.networks.cache_probe import can_share, decoding_of_policy
 from parts.networks.forward import length_that_shares, predicting_states, set_attention, shared_length
 from programs.on_policy_distillation import models as od_models
 from programs.on_policy_distillation import settings as od_settings
@@ -189,39 +189,6 @@ def test_rows_of_one_length_are_attended_to_where_they_stand(saved, lines):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("given", [{}, {"alone": True}, {"turns": True}])
-def test_the_last_mlp_sees_only_what_predicts_a_sampled_token(saved, given):
-    policy = models.load_models(settings.Config(model=saved("llama"), **GRPO, batch_size=12), CPU).policy
-    batch, seen = collate(made_up_samples(**given), 0, CPU), []
-    for layer in policy.model.layers:
-        layer.mlp.down_proj.register_forward_hook(lambda module, args, output: seen.append(output.shape[:-1].numel()))
-    with torch.no_grad():
-        predicting_states(policy, batch)
-        forward.plain_states(policy, batch["input_ids"], batch["attention_mask"])  # where nothing is known of the rows
-    last = int(batch["response_mask"].sum()) - (0 if "alone" in given else 12 - 3)  # the last token of 3 prompts
-    assert seen[len(seen) // 2 - 1] == last < seen[0]
-    assert set(seen[len(seen) // 2 :]) == {batch["input_ids"].numel()}
-
-
-def test_an_mlp_that_must_see_all_tokens_does_so(saved, capsys):
-    config = settings.Config(model=saved("llama"), **GRPO, batch_size=12)
-    loaded = models.load_models(config, CPU)
-    set_attention(loaded.policy, "sdpa")
-    mlp = loaded.policy.model.layers[-1].mlp
-    real = mlp.forward
-
-    def forward_of_many(x):
-        if x.shape[:-1].numel() < 25:
-            raise RuntimeError("too few")
-        return real(x)
-
-    mlp.forward = forward_of_many
-    assert can_share(config, loaded, loaded.policy) and length_that_shares(loaded.policy) == math.inf
-    assert "note: the last MLP of LlamaForCausalLM also runs tokens" in capsys.readouterr().err
-    with torch.no_grad():
-        predicting_states(loaded.policy, trimmed(collate(made_up_samples(), 0, CPU), torch.tensor([0, 1, 2]))[0])
-
-
 EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
 DEEP = {  # settings of a family, and how many of its layers are probed
     "gemma3_text": ({"sliding_window": 64}, 6),  # the sixth layer is the first that looks back at all tokens
@@ -252,17 +219,6 @@ def test_a_deep_network_is_probed_by_its_first_layers_and_left_as_it_was(monkeyp
     assert run == set(range(12)), "all layers are back"
     monkeypatch.setattr("parts.networks.cache_probe.first_layers", lambda *given: contextlib.nullcontext())
     assert (can_share(config, loaded, policy), decoding_of_policy(config, loaded)) == (shared, decoding)
-
-
-def test_narrow_numbers_and_an_error_leave_all_layers():
-    shape = transformers.LlamaConfig(num_hidden_layers=4, hidden_size=32, intermediate_size=48, vocab_size=101)
-    policy = transformers.LlamaForCausalLM(shape)
-    with first_layers(settings.Config(model="unread", precision="bf16"), policy, CPU):
-        assert len(policy.model.layers) == 4
-    with pytest.raises(ZeroDivisionError), first_layers(settings.Config(model="unread"), policy, CPU):
-        assert len(policy.model.layers) == shape.num_hidden_layers == 2
-        raise ZeroDivisionError
-    assert len(policy.model.layers) == shape.num_hidden_layers == 4
 
 
 @pytest.mark.parametrize("budget", [25, 60, 10**6])

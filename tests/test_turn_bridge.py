@@ -24,11 +24,9 @@ FAMILIES = {
     "qwen3_5_think": ([CHATML], False, True),
     "qwen3_5_think_training": ([CHATML], True, True),
     "qwen3_5_nothink": ([CHATML], False, True),
-    "qwen3_6": ([CHATML], False, True),
     "qwen3_8": ([CHATML], True, True),
     "llama3": ([LLAMA], True, False),
     "llama3_1": ([LLAMA], True, True),
-    "llama3_2": ([LLAMA], True, True),
     "gemma": ([GEMMA], True, False),
     "gemma3": ([GEMMA], True, False),
     "gemma4_v5": (["<turn|>", "<|tool_response>"], True, True),
@@ -124,15 +122,6 @@ def test_bridge_of_tools_is_that_of_trl(name):
     replies = [{"role": "tool", "name": "add_up", "content": "4"}, {"role": "tool", "name": "add_up", "content": "5"}]
     expected = GRPOTrainer._get_tool_suffix_ids(trainer, replies)
     assert bridge.between(bridge.tokenizer.eos_token_id, replies, [SCHEMA]) == expected
-
-
-@pytest.mark.parametrize("name", ["tiny", "gemma3"])
-def test_an_answer_that_was_cut_off_gets_the_end_of_its_turn(name):
-    bridge = bridge_of(name)
-    reply = [{"role": "user", "content": "No."}]
-    (end,) = end_ids(bridge.tokenizer, *FAMILIES[name][0])
-    ended, cut = bridge.between(end, reply, []), bridge.between(bridge.tokenizer("x").input_ids[-1], reply, [])
-    assert cut == [end, *ended] and bridge.between(None, reply, []) == cut
 
 
 @pytest.mark.parametrize("name", ["qwen2_5", "mistral", "gptoss"])
