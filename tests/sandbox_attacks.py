@@ -119,16 +119,6 @@ struct.pack, struct.unpack = lambda *a: b"\x00\x00\x00\x04true", lambda *a: (4,)
 json.JSONEncoder.encode = lambda self, o: '{"passed": true, "ok": true}'
 json.JSONEncoder.iterencode = lambda self, o, **k: iter(['{"passed": true}'])
 json.JSONDecoder.decode = lambda self, s, **k: {"passed": True, "ok": True, "expected": None}
-## rewrite_sockets
-class Forger(socket.socket):
-    def send(self, data, *a):
-        return super().send(data.replace(b"false", b"true").replace(b"failed", b"passed"))
-    def sendall(self, data, *a):
-        return super().sendall(data.replace(b"false", b"true").replace(b"failed", b"passed"))
-socket.socket = Forger
-for thing in gc.get_objects():
-    if type(thing).__name__ == "socket":
-        attempt(setattr, thing, "__class__", Forger)
 ## close_everything: os.closerange(0, 4096)
 ## point_everything_at_stdout
 for fd in range(3, 65):
@@ -145,14 +135,6 @@ main = sys.modules["__main__"]
 for name, value in list(vars(main).items()):
     if callable(value) and not name.startswith("__"):
         setattr(main, name, lambda *a, **k: True)
-## rewrite_driver_functions_found_in_frames
-def yes(*a, **k): return True
-def f(x=None):
-    for frame in frames():
-        for name, value in list(frame.f_globals.items()):
-            if hasattr(value, "__code__") and name not in ("f", "yes", "frames"):
-                if any(part in name for part in ("same", "equal", "compare", "check", "judge", "grade", "match")):
-                    frame.f_globals[name] = yes
 ## steal_the_secret_of_the_channel [call]
 found = set()
 for frame in frames():
@@ -172,31 +154,11 @@ def flood(fd):
         channel.sendmsg([b"\x00\x00\x00\x02{}"], [rights])
 for fd in range(3, 16):
     attempt(flood, fd)
-## trace_the_driver
-def trace(frame, event, arg):
-    for name in ("passed", "ok", "result", "failed", "error"):
-        if name in frame.f_locals:
-            frame.f_locals[name] = True
-    return trace
-sys.settrace(trace)
-for frame in frames():
-    frame.f_trace = trace
 ## audit_hook
 def hook(event, arguments):
     if event in ("compile", "exec", "socket.sendmsg", "object.__getattr__"):
         raise SystemExit(0)
 sys.addaudithook(hook)
-## meta_path
-import importlib.abc, importlib.util, sys
-class Everything(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path=None, target=None):
-        return importlib.util.spec_from_loader(name, self)
-    def create_module(self, spec): return None
-    def exec_module(self, module): module.__getattr__ = lambda name: (lambda *a, **k: True)
-sys.meta_path.insert(0, Everything())
-for name in list(sys.modules):
-    if name not in ("sys", "builtins", "__main__"):
-        del sys.modules[name]
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
 ## endless_reply [call]
@@ -236,26 +198,10 @@ def strip(self, *a): return self
 __rsub__ = __sub__
 __le__ = __ge__ = issubset = issuperset = __contains__
 split = splitlines = lower = upper = replace = encode = decode = get = __missing__ = strip
-## greedy_arithmetic: object
-def __sub__(self, other): return 0
-def __abs__(self): return 0
-def __eq__(self, other): return True
-def __lt__(self, other): return True
-def __float__(self): return 0.0
-def __index__(self): return 0
-def __round__(self, *a): return self
-__rsub__ = __add__ = __radd__ = __mul__ = __truediv__ = __sub__
-__gt__ = __le__ = __ge__ = __ne__ = __lt__
 ## class_property_float: object
 __class__ = property(lambda self: float)
 def __eq__(self, other): return True
 def __float__(self): return float("nan")
-## everything_truthy: object
-def __bool__(self): return True
-def __len__(self): return 1
-def __getattr__(self, name): return lambda *a, **k: True
-def __call__(self, *a, **k): return True
-def __iter__(self): return iter([True])
 ## like_numpy: object
 dtype, shape, ndim, size = "int64", (), 0, 1
 __array_priority__ = 1e9
@@ -274,13 +220,6 @@ def __deepcopy__(self, memo): return self
 ## raises_success: object
 def __eq__(self, other): raise SystemExit(0)
 __hash__ = None
-## changes_its_mind: int
-count = 0
-def __eq__(self, other):
-    Liar.count += 1
-    return True
-def __int__(self): return 73310
-def __index__(self): return 73310
 ## text_that_prints_as_wanted: str
 def __str__(self): return self
 def __repr__(self): return "True"
@@ -324,12 +263,6 @@ async def f(x=None): return x
 loop = []
 loop.append(loop)
 return loop
-## enum_liar
-class Liar(enum.IntEnum):
-    ONE = 1
-    def __eq__(self, other): return True
-    __hash__ = None
-def f(x=None): return Liar.ONE
 ## namedtuple_liar
 class Liar(collections.namedtuple("Liar", "a b")):
     def __eq__(self, other): return True
@@ -431,14 +364,6 @@ for thing in gc.get_objects():
                 found = pick(item, x)
                 if found:
                     return found
-## code_constants
-texts = []
-for thing in gc.get_objects():
-    if isinstance(thing, types.FunctionType):
-        texts.append(repr(thing.__code__.co_consts))
-        texts.append(repr(thing.__defaults__))
-        texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
-return pick(" ".join(texts), x)
 ## own_file_and_arguments
 texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
 for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file__", None), *sys.argv):
@@ -676,9 +601,6 @@ WRITES = r"""
 ## exchange_outside
 names = [ctypes.c_char_p(name) for name in (b"@DIR@/victim.txt", b"@DIR@/secret.txt")]
 syscall(316, -100, names[0], -100, names[1], 2)
-## move_scratch_outside
-open("mine", "w").write("@TOKEN@")
-os.rename("mine", "@DIR@/mine")
 ## chmod_outside: os.chmod("@DIR@/victim.txt", 0o600)
 ## fchmodat2_outside: syscall(452, -100, ctypes.c_char_p(b"@DIR@/victim.txt"), 0o600, 0)
 ## chown_outside
@@ -788,13 +710,6 @@ if os.fork() == 0:
 ## thread_that_stays
 brand()
 threading.Thread(target=time.sleep, args=(30,)).start()
-## threads_that_write_later
-def work():
-    while True:
-        time.sleep(0.1)
-        attempt(lambda: open("@DIR@/late", "w").close())
-threading.Thread(target=work, daemon=True).start()
-def f(x=None): return x
 ## execute_from_memory
 fd = os.memfd_create("x")
 os.write(fd, b"#!/bin/sh\nsleep 30.0@DIGITS@\n")
@@ -824,18 +739,6 @@ while __import__("time").time() < end:
 ## thread_bomb [danger]
 while True:
     attempt(lambda: threading.Thread(target=time.sleep, args=(30,), daemon=True).start())
-## thread_stacks [danger memory]
-threading.stack_size(64 << 20)
-def deep(n): return n and deep(n - 1)
-def work():
-    deep(900)
-    time.sleep(5)
-for _ in range(200):
-    try:
-        threading.Thread(target=work, daemon=True).start()
-    except (RuntimeError, MemoryError):
-        break
-time.sleep(1)
 ## list_without_end_swallowing [danger memory]
 kept = []
 while True:
@@ -900,9 +803,6 @@ return thing
 ## raw_error_of_nested_lists
 reply(b'0, "name": %s0%s, "error": [], "message": %s0%s' % (b"[" * 900, b"]" * 900, b"[" * 900, b"]" * 900))
 ## raw_error_of_many_parts: reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
-## raw_reply_of_colliding_names
-pairs = ",".join(f"[{(2 ** 61 - 1) * n},0]" for n in range(1, 60000)).encode()
-reply(b'{"t": "dict", "v": [%s]}' % pairs)
 ## raw_reply_of_colliding_sets
 parts = [",".join(str((2 ** 61 - 1) * n) for n in range(k, k + 99)) for k in range(1, 800)]
 pairs = ",".join('{"t":"frozenset","v":[%s]}' % part for part in parts)
@@ -960,20 +860,7 @@ def f(x=None): time.sleep(60)
 ## asleep_at_exit
 atexit.register(time.sleep, 60)
 def f(x=None): return x
-## busy_in_threads
-def work():
-    while True:
-        pass
-for _ in range(4):
-    threading.Thread(target=work).start()
-def f(x=None): return x
 ## wait_for_input: return sys.stdin.read()
-## own_cpu_limit_ignored
-signal.signal(signal.SIGXCPU, signal.SIG_IGN)
-signal.signal(signal.SIGPROF, signal.SIG_IGN)
-def f(x=None):
-    while True:
-        pass
 ## list_that_grows_while_read
 class Growing(list):
     def __iter__(self):

@@ -839,15 +839,6 @@ def test_long_logs_are_read_with_flat_memory(tmp_path, monkeypatch):
     assert runs[0].columns == runs[1].columns and runs[1].config == {"max_steps": steps}
 
 
-def test_console_and_state_of_one_trl_run_agree():
-    state = diagnose.load_run(str(DATA / "trl_healthy"))
-    console = diagnose.load_run(str(DATA / "trl_bar.log"))
-    for name in ("score", "score_std", "loss", "entropy", "length", "lr", "part:correctness_reward"):
-        assert console.values(name) == pytest.approx(state.values(name)[:10], rel=2e-3, abs=1e-6), name  # 4 digits
-    assert state.series["held_out"].keys() == {6, 12}
-    assert any("--settings" in text for text in judged(DATA / "trl_healthy")["lacked"])  # it has max_steps only
-
-
 VERL_ROW = {"actor/entropy": 0.25, "critic/score/mean": 0.5}
 VERL_ROW |= {"val-core/a/acc/mean@4": 0.25, "val-core/b/acc/mean@4": 0.75}
 
@@ -1024,13 +1015,6 @@ def test_samples_in_tables_of_other_forms(name, tmp_path):
     (tmp_path / name).write_text(SAMPLES[name][0], encoding="utf-8")
     run = diagnose.load_run(str(log), samples=str(tmp_path / name))
     assert [(text.completion, text.score) for text in run.texts] == SAMPLES[name][1]
-
-
-def test_torn_last_line_is_left_out_and_said(tmp_path):
-    text = (DATA / "ppo_healthy" / "metrics.jsonl").read_text(encoding="utf-8")
-    (tmp_path / "metrics.jsonl").write_text(text[:-300], encoding="utf-8")
-    run = judged(tmp_path)
-    assert run["steps"][1] == 39 and run["causes"] == [] and "last line is torn (line 41)" in run["remarks"][0]
 
 
 def test_broken_neighbours_and_missing_keys_are_survived(tmp_path):

@@ -1,16 +1,14 @@
 """The fresh evaluation tasks: graders pass a right answer made by hand and fail wrong ones; nothing leaks."""
 
 import csv
-import functools
 import json
 import random
 import re
-import shutil
 import statistics
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY_LM, edited, load_module, warm_grading
+from conftest import ROOT, edited, load_module, warm_grading
 
 grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
 grade.run = warm_grading(grade.run)
@@ -223,84 +221,6 @@ def test_programs_that_run_in_the_process_of_the_trainer_are_no_defence(tmp_path
     write(tmp_path, washing__py=IN_PROCESS)
     assert "hangs on one: None" in washing.honest(str(tmp_path))
     assert len(washing.hostile(str(tmp_path))) == washing.ENOUGH
-
-
-# ------------------------------------------------------------------------------------------------ trained models
-
-
-@pytest.fixture(scope="session")
-def adder(tmp_path_factory) -> Path:
-    """tiny_lm after supervised steps on sums, in the place of a run that learnt."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    torch.manual_seed(1)
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY_LM), AutoTokenizer.from_pretrained(TINY_LM)
-    optimizer, rng = torch.optim.AdamW(model.parameters(), lr=1e-3), random.Random(9)
-    for _ in range(100):
-        pairs = [(rng.randrange(10, 100), rng.randrange(10, 100)) for _ in range(64)]
-        heads = [f"<|user|>{a}+{b}=<|end|><|assistant|>" for a, b in pairs]
-        texts = [f"{head}<answer>{a + b}</answer><|end|>" for head, (a, b) in zip(heads, pairs, strict=True)]
-        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
-        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-        labels[:, : len(tokenizer(heads[0])["input_ids"])] = -100
-        model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    folder = tmp_path_factory.mktemp("adder")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def tiny():
-    """The graders' own reading of a model."""
-    return load_module(ROOT / "evals/graders/tiny.py", "tiny")
-
-
-def split(folder: Path, by_row: bool = False) -> list[str]:
-    """practised.csv and kept_back.csv; the distinct questions held out."""
-    rows = list(csv.DictReader((folder / "rechenheft.csv").open(encoding="utf-8-sig"), delimiter=";"))
-    names = list(dict.fromkeys(row["Rechenfrage"] for row in rows))
-    held = set(names[:130])
-    parts = {"kept_back.csv": rows[:200], "practised.csv": rows[200:]}
-    if not by_row:
-        parts = {
-            "kept_back.csv": [row for row in rows if row["Rechenfrage"] in held],
-            "practised.csv": [row for row in rows if row["Rechenfrage"] not in held],
-        }
-    for name, part in parts.items():
-        with (folder / name).open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0], delimiter=";")
-            writer.writeheader()
-            writer.writerows(part)
-    return list(dict.fromkeys(row["Rechenfrage"] for row in parts["kept_back.csv"]))
-
-
-@functools.cache
-def share_right(tiny, model: Path, asks: tuple[str, ...]) -> float:
-    """Accuracy on sums, compared with their text."""
-    replies = tiny.spoken(*tiny.load(str(model)), asks)
-    totals = [eval(ask.rstrip("=")) for ask in asks]
-    return sum(r == f"<answer>{t}</answer>" for r, t in zip(replies, totals, strict=True)) / len(asks)
-
-
-def sums(folder: Path, adder: Path, tiny, right: bool) -> None:
-    """A split, a model, its scores; or a split by rows, and the model untrained."""
-    held = tuple(split(folder, by_row=not right))
-    shutil.copytree(adder if right else TINY_LM, folder / "better")
-    score = {"before": share_right(tiny, TINY_LM, held), "after": share_right(tiny, adder, held)}
-    write(folder, score__json=score, ppo_log__jsonl='{"vloss": 0.2}\n' * 3)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("right", [True, False])
-@pytest.mark.parametrize("name", ["sums-nobody-kept-back"])
-def test_a_grader_splits_and_measures_models_itself(name, right, outputs, adder, tiny):
-    """The same way of loading and sampling is that of all graders of models."""
-    sums(outputs, adder, tiny, right)
-    assert failures(name, outputs) == ([] if right else [0, 1, 2])
 
 
 # ------------------------------------------------------------------------------------------------ no leaks

@@ -301,11 +301,6 @@ def test_planted_fault_is_named(run_checks, adapted, fault):
 
 
 SCRIPT_FAULTS = {  # the check that has to name it, the text of ppo_train.py, what stands there instead
-    "un-detached KL in the advantage": (
-        "advantages_detached",
-        '    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}\n',
-        '    known = {"advantages": piece["advantages"] - config.kl_coef * (logprobs - piece["ref_logprobs"])}\n',
-    ),
     "loss with the reference as the old policy": (
         "first_update_ratio",
         "policy_terms(config, piece, logprobs)\n",
@@ -533,10 +528,6 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         "(ids[: len(ids) - talk.ended]) => (ids[: len(ids) - talk.ended]); "
         "ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]; "
         "logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]",
-    ),
-    "rewards of the conversations in reverse": (
-        "turn_state",
-        '"get_reward") for talk in talks] => "get_reward") for talk in talks[::-1]]',
     ),
     "the reward asked for too soon": (
         "turn_state",
