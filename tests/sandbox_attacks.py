@@ -57,12 +57,6 @@ EXITS = r"""
 ## exit_in_call [call]: sys.exit(0)
 ## os_exit_in_call [call]: os._exit(0)
 ## os_exit_at_exit: atexit.register(os._exit, 0)
-## os_exit_in_thread
-def leave():
-    time.sleep(0.05)
-    os._exit(0)
-threading.Thread(target=leave, daemon=True).start()
-def f(x=None): time.sleep(0.2)
 ## kill_self [call]: os.kill(os.getpid(), signal.SIGKILL)
 ## stop_self [call]: os.kill(os.getpid(), signal.SIGSTOP)
 ## segfault [call]: ctypes.string_at(0)
@@ -120,10 +114,6 @@ json.JSONEncoder.encode = lambda self, o: '{"passed": true, "ok": true}'
 json.JSONEncoder.iterencode = lambda self, o, **k: iter(['{"passed": true}'])
 json.JSONDecoder.decode = lambda self, s, **k: {"passed": True, "ok": True, "expected": None}
 ## close_everything: os.closerange(0, 4096)
-## point_everything_at_stdout
-for fd in range(3, 65):
-    attempt(os.dup2, 1, fd)
-print('{"passed": true}')
 ## set_caller_locals [call]
 for frame in frames():
     for name, value in list(frame.f_locals.items()):
@@ -154,11 +144,6 @@ def flood(fd):
         channel.sendmsg([b"\x00\x00\x00\x02{}"], [rights])
 for fd in range(3, 16):
     attempt(flood, fd)
-## audit_hook
-def hook(event, arguments):
-    if event in ("compile", "exec", "socket.sendmsg", "object.__getattr__"):
-        raise SystemExit(0)
-sys.addaudithook(hook)
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
 ## endless_reply [call]
@@ -217,13 +202,6 @@ def __reduce__(self): return (eval, ("True",))
 def __reduce_ex__(self, protocol): return (eval, ("True",))
 def __getstate__(self): return True
 def __deepcopy__(self, memo): return self
-## raises_success: object
-def __eq__(self, other): raise SystemExit(0)
-__hash__ = None
-## text_that_prints_as_wanted: str
-def __str__(self): return self
-def __repr__(self): return "True"
-def __format__(self, spec): return "True"
 ## overrides_json: dict
 def items(self): return [("passed", True)]
 def __iter__(self): return iter(["passed"])
@@ -232,14 +210,6 @@ def __getitem__(self, key): return True
 
 RESULTS = r"""
 ## not_a_number: return float("nan")
-## magic_mock
-from unittest.mock import MagicMock
-mock = MagicMock()
-mock.__eq__.return_value = True
-mock.__ne__.return_value = False
-mock.__sub__.return_value = mock.__abs__.return_value = 0
-mock.__lt__.return_value = True
-return mock
 ## metaclass_equal
 class Meta(type):
     def __eq__(cls, other): return True
@@ -248,11 +218,6 @@ class Meta(type):
     def __hash__(cls): return 0
 class Liar(metaclass=Meta): pass
 def f(x=None): return Liar
-## weak_proxy
-class Liar:
-    def __eq__(self, other): return True
-liar = Liar()
-def f(x=None): return weakref.proxy(liar)
 ## true_for_everything: return True
 ## not_implemented: return NotImplemented
 ## a_type: return int
@@ -277,12 +242,6 @@ return x
 PATCHES = r"""
 ## assertion_error_is_caught
 builtins.AssertionError = builtins.Exception = builtins.BaseException = type("Never", (BaseException,), {})
-## import_returns_friends
-real = builtins.__import__
-class Friend:
-    def __getattr__(self, name): return lambda *a, **k: True
-friends = ("math", "unittest", "numpy", "json")
-builtins.__import__ = lambda name, *a, **k: Friend() if name in friends else real(name, *a, **k)
 ## builtins_say_yes
 for name in "len abs all any isinstance sorted sum round repr hash min max hasattr".split():
     setattr(builtins, name, lambda *a, **k: True)
@@ -312,9 +271,6 @@ sys.set_int_max_str_digits(640)
 ## clock_stands_still
 time.time = time.monotonic = time.perf_counter = time.process_time = lambda: 0.0
 time.sleep = lambda seconds: None
-## collector_calls_back
-gc.callbacks.append(lambda *a: sys.exit(0))
-gc.set_threshold(1)
 ## signals_call_back
 for number in range(1, 65):
     attempt(signal.signal, number, lambda *a: sys.exit(0))
@@ -861,12 +817,6 @@ def f(x=None): time.sleep(60)
 atexit.register(time.sleep, 60)
 def f(x=None): return x
 ## wait_for_input: return sys.stdin.read()
-## list_that_grows_while_read
-class Growing(list):
-    def __iter__(self):
-        while True:
-            yield 1
-def f(x=None): return Growing([1])
 ## recursion_in_c
 sys.setrecursionlimit(10**9)
 def f(x=None): return f(x)
@@ -965,10 +915,6 @@ STDIO = r"""
 ## print_all_numbers
 for n in range(200000):
     sys.stdout.write(f"{n}\n")
-## print_to_the_end_of_time
-while True:
-    sys.stdout.write("73310\n")
-    sys.stdout.flush()
 ## close_stdout
 sys.stdout.close()
 os.close(1)

@@ -161,17 +161,12 @@ def test_paired_comparison_of_proportions():
     assert "No difference at all" in verdict_of("acc", same, True)
 
 
-def test_paired_bootstrap_sees_what_an_unpaired_test_does_not_and_keeps_its_level():
+def test_paired_bootstrap_sees_what_an_unpaired_test_does_not():
     rng = np.random.default_rng(2)
     before = rng.normal(0, 10, 300)
     found = compare_values(Values(before.tolist()), Values((before + rng.normal(0.3, 1.0, 300)).tolist()), 2000, 0)
     assert found["test"] == "paired permutation" and found["p"] < 0.01
     assert 0 < found["ci95"][0] < found["difference"] < found["ci95"][1]
-    low = 0  # of 100 tests under no difference, about 5 % below 0.05: binomial, 5 +- 4 sd
-    for seed in range(100):
-        a, b = rng.normal(0, 1, (2, 60))
-        low += compare_values(Values(a.tolist()), Values(b.tolist()), 400, seed)["p"] < 0.05
-    assert low <= 13
 
 
 def test_few_rows_have_the_exact_p_of_a_permutation_test():
@@ -792,7 +787,6 @@ def test_server(tmp_path, monkeypatch, capsys):
 EXAMPLES = ROOT / "examples" / "environments.py"
 ROWS = ["--data", str(EVAL_DATA), "--limit", "2"]
 BAD = {  # {name: (flags, what the message holds)}
-    "no task": ("", "got no --task"),
     "unknown task": ("--task maths", "try math"),
     "no data": ("--task math", "got no --data"),
     "empty set": ("--task math --data {empty}", "without rows"),
@@ -801,7 +795,6 @@ BAD = {  # {name: (flags, what the message holds)}
     "removed task": ("--task custom:x.py:f --data {one}", "removed; try --task reward:FILE.py:function"),
     "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
     "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
-    "three models": ("--task generation --model x --model x --model x", "expected one, or two"),
     "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
     "nothing to compare": ("--compare x y", "expected results.json"),
     "an old file": ("--compare {old} {old}", "without scores of single rows; expected results.json"),

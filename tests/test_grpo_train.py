@@ -212,10 +212,6 @@ def test_prompts_come_in_a_new_order_every_pass_and_none_is_dropped():
 # ------------------------------------------------------------------------------------------------ a normal run
 
 
-def test_share_of_groups_without_signal():
-    assert grpo.signal_free([1.2] * 8 + [0.0, 1.0] * 4, 8) == 0.5
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """Twenty steps of the embedded task through the real command line, with its defaults."""
@@ -484,7 +480,6 @@ BAD = {
     "foreign": (["--tools=x.py"], "expected a flag of --help; try --environment FILE.py:Class, with the functions as"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
     "refused by TRL": (["--dry_run", "--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is not a valid"),
-    "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
 }  # fmt: skip
 
 

@@ -166,14 +166,9 @@ def test_a_sound_run_is_proved_and_its_accuracy_is_that_of_single_rows(tmp_path,
     assert report["figures"]["kl"]["saved model to start"] > 0 and "plain generate" in err
 
 
-def with_tensors(edit, file: str = "model.safetensors"):
-    """A plant: other tensors in a file of the saved model."""
-
-    def plant(folder):
-        tensors = load_file(folder / "final" / file)
-        save_file(edit(tensors), folder / "final" / file, {"format": "pt"})
-
-    return plant
+def without_a_tensor(folder):
+    file = folder / "final" / "model.safetensors"
+    save_file(dict([*load_file(file).items()][1:]), file, {"format": "pt"})
 
 
 def with_value(file: str, *names: str, value):
@@ -189,16 +184,13 @@ def with_value(file: str, *names: str, value):
     return plant
 
 
-def with_training(ask):
-    """A plant: training rows that ask the first four held-out questions otherwise."""
-
-    def plant(folder):
-        rows = read_lines(EVAL_DATA)[:4]
-        for row in rows:
-            row["prompt"][-1]["content"] = ask(row["prompt"][-1]["content"])
-        with_value("config.json", "data", value=write_lines(folder / "train.jsonl", rows))(folder)
-
-    return plant
+def with_training(folder):
+    """Training rows ask the first four held-out questions with other signs."""
+    rows = read_lines(EVAL_DATA)[:4]
+    for row in rows:
+        question = row["prompt"][-1]["content"]
+        row["prompt"][-1]["content"] = f"{question[0]}\u200b{question[1:]}".replace("=", "?")
+    with_value("config.json", "data", value=write_lines(folder / "train.jsonl", rows))(folder)
 
 
 def with_log(step: int, rows: int, accuracy: float = 0.5):
@@ -229,11 +221,11 @@ RUN_FAULTS = {  # what is found: how far the model moved, and what is wrong with
     "6 of 6 held-out prompts": (1e-3, {"data": str(EVAL_DATA)}),
     "fell from": (0.3, {"eval_rows": 32}),
     "no such judge": (1e-3, {"reward": "fails"}),
-    " tensors are missing, such as": (1e-3, with_tensors(lambda x: dict([*x.items()][1:]))),
+    " tensors are missing, such as": (1e-3, without_a_tensor),
     "has no chat template": (1e-3, lambda folder: (folder / "final" / "chat_template.jinja").unlink()),
     "embeddings of": (1e-3, with_another_token),
     "weights that are not finite": (math.nan, with_value("config.json", "model", value="/gone")),
-    "4 of 6 held-out prompts": (1e-3, with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?"))),
+    "4 of 6 held-out prompts": (1e-3, with_training),
     "goes on to step 60": (1e-3, with_log(60, 12)),
     "says 200 evaluated rows": (1e-3, with_log(20, 200)),
 }

@@ -214,18 +214,7 @@ def test_conversations_of_trl_have_their_turns():
     assert "messages" not in trl_row({"step": 1, "prompt": prompt, "completion": turns[2:], "advantage": 0.0}, {})
 
 
-def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
-    folder = tmp_path / "verl"
-    shutil.copytree(RECORDED / "verl", folder)
-    with (folder / "samples" / "2.jsonl").open("a") as file:
-        file.write('{"input": "a", "outp\n[1]\n{"score": 1}\n')
-    (folder / "notes").mkdir()
-    (folder / "notes" / "readme.jsonl").write_text("{}")
-    page = page_of(tmp_path, folder)
-    assert (
-        "2.jsonl beside it: 2 lines are not JSON" in seen(page)
-        and len(data_in(page, "sample")["rows"]) == 3 * 8 + 2 * 32
-    )
+def test_a_table_that_is_torn_is_said(tmp_path):
     folder = tmp_path / "trl"
     shutil.copytree(RECORDED / "trl", folder)
     (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1 torn")

@@ -118,7 +118,6 @@ SETTINGS = {  # flags, those of ppo.py and distillation.py after the page's name
     "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0": OF_ACTORS,
     "--algorithm clip_cov --precision fp16": TURNS | REFERENCE | CRITIC | CLIP | {"advantages_detached"},  # in fp32
     "--algorithm dapo --missing_eos_penalty 0.3": TURNS | REFERENCE | CRITIC,
-    "--algorithm maxrl --loss kl_cov": TURNS | REFERENCE | CRITIC | CLIP,
     "--algorithm dr_grpo --loss gspo --lora_rank 4": TURNS | REFERENCE | CRITIC,
     "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean": TURNS | CRITIC | GROUPS | CLIP,  # KL in reward
 }
@@ -263,20 +262,10 @@ def gae(rewards, values, response_mask, gamma, gae_lambda):
 def make_experience(config, models, batch):
     return right(dataclasses.replace(config, kl_coef=-config.kl_coef), models, batch)
 
-# whitened over the padding: ppo, experience_formula
-def make_experience(config, models, batch):
-    made = right(config, models, batch)
-    plain = (made['returns'] - made['values']) * made['response_mask']
-    return made | {'advantages': (plain - plain.mean()) / plain.std() * made['response_mask']}
-
 # value loss that takes the smaller term: ppo, value_loss_gradient
 def value_loss(values, old_values, returns, value_clip):
     near = old_values + (values - old_values).clamp(-value_clip, value_clip)
     return torch.minimum(right(values, old_values, returns, 0.0), right(near, old_values, returns, 0.0))
-
-# values of the text with the token: ppo, value_loss_gradient
-def token_values(*known):
-    return right(*known).roll(-1, 1)
 
 # teacher without the temperature: distillation, advantages_detached alone
 def reverse_kl(student, teacher, *more):
@@ -342,7 +331,6 @@ CORRECT = ["--reward", REWARD]
     [
         ("absent.py", [], "'absent.py', which is not a Python file"),
         (LIBRARY, [], "without Config, load_models, load_rows"),
-        (PPO, ["--temperatur", "0.5"], "try --temperature"),
         (TEMPLATES / "basic_grpo_training.py", [], "leaves the training to TRL"),
         (TEMPLATES / "grpo.py", ["--partial"], "try `from grpo import *`"),
         (TEMPLATES / "grpo.py", ["--data", "absent.jsonl", *CORRECT], "absent.jsonl"),
@@ -514,10 +502,6 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
     "leaked words of the environment": (
         "turn_mask",
         "[(i, 1, 0, 0.0) for i in added] => [(i, 1, 1, 0.0) for i in added]",
-    ),
-    "end token left out": (
-        "turn_mask",
-        "(i, 1, 1, x) for i, x in => (i, 1, int(i not in models.eos_ids), x) for i, x in",
     ),
     "log-probs of the next token": (
         "turn_mask",

@@ -328,19 +328,13 @@ def page(name: str) -> str:
 
 
 def test_install_lines_pin_what_is_installed():
-    cpu, gpu = fences(page("patterns"), "shell")[:2]
+    cpu = fences(page("patterns"), "shell")[0]
     pins = dict(re.findall(r"([\w-]+)==([\d.]+)", cpu))
     assert {"verl", "torch", "transformers", "TransferQueue", "cachetools"} <= set(pins)
     for name, version in pins.items():
         assert importlib.metadata.version(name).partition("+")[0] == version, name
     tested = dict(re.findall(r"^([\w-]+)(?:\[\w+\])?==([\d.]+)", (ROOT / "requirements-verl.txt").read_text(), re.M))
     assert pins.items() <= tested.items()
-    needs = importlib.metadata.requires("verl")
-    assert set(re.findall(r'"verl\[(\w+)\]', gpu)) == {"vllm", "sglang"}
-    for name, version in re.findall(r"(vllm|sglang) (0[\d.]+\d)", gpu):
-        assert f'{name}=={version}; extra == "{name}"' in needs
-    assert 'torch==2.11.0; extra == "vllm"' in needs and 'transformers==5.9.0; extra == "vllm"' in needs
-    assert {"transformers!=5.6.0,<5.11,>=5.5.3"} <= set(needs)
 
 
 def table(text: str, first: str) -> dict[str, str]:
