@@ -210,14 +210,6 @@ def __getitem__(self, key): return True
 
 RESULTS = r"""
 ## not_a_number: return float("nan")
-## metaclass_equal
-class Meta(type):
-    def __eq__(cls, other): return True
-    def __instancecheck__(cls, thing): return True
-    def __subclasscheck__(cls, thing): return True
-    def __hash__(cls): return 0
-class Liar(metaclass=Meta): pass
-def f(x=None): return Liar
 ## true_for_everything: return True
 ## not_implemented: return NotImplemented
 ## a_type: return int
@@ -274,11 +266,6 @@ time.sleep = lambda seconds: None
 ## signals_call_back
 for number in range(1, 65):
     attempt(signal.signal, number, lambda *a: sys.exit(0))
-## setattr_on_the_driver
-frame = sys._getframe(0)
-while frame.f_back:
-    frame = frame.f_back
-    frame.f_builtins.clear()
 ## helpers_of_the_tests
 class Friend:
     @staticmethod
@@ -309,17 +296,6 @@ texts = []
 for frame in frames():
     texts += [repr(dict(frame.f_locals))[:1000000], repr(dict(frame.f_globals))[:1000000]]
 return pick(" ".join(texts), x)
-## collector_objects
-# gc.freeze() hides what the server had; the wanted numbers came later
-for thing in gc.get_objects():
-    if type(thing) in (dict, list, tuple):
-        for item in list(thing.values()) if type(thing) is dict else thing:
-            if type(item) is int and 73310 * 10**12 < item < 73311 * 10**12 and item % 10 == x:
-                return item
-            if type(item) in (str, bytes) and len(item) < 100000:
-                found = pick(item, x)
-                if found:
-                    return found
 ## own_file_and_arguments
 texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
 for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file__", None), *sys.argv):

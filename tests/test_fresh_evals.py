@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, edited, load_module, warm_grading
+from conftest import ROOT, load_module, warm_grading
 
 grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
 grade.run = warm_grading(grade.run)
@@ -141,52 +141,6 @@ IN_PROCESS = """def points(source, calls):
     except Exception:
         return 0.0
 """
-KINDS = """    counts, rows = keep.sum(1), len(adv)
-    ratio = torch.exp(new - old)
-    if kind == "seqgeo":
-        g = torch.exp(((new - old) * keep).sum(1) / counts.clamp(min=1))
-        gain = torch.minimum(g * adv, g.clamp(1 - lo, 1 + hi) * adv)
-        return -(gain * (counts > 0)).sum() / rows
-    if kind == "stopweight":
-        return -(keep * ratio.clamp(max=1 + hi).detach() * adv[:, None] * new).sum() / keep.sum()
-    if kind == "softgate":
-        tau = torch.where(adv > 0, 1.0, 1.05)[:, None].to(new)
-        gate = 4 / tau * torch.sigmoid(tau * (ratio - 1))
-        return -((keep * gate * adv[:, None]).sum(1) / counts.clamp(min=1)).sum() / rows
-    if kind != "plain":
-"""
-
-
-def objectives(folder: Path, right: bool = True) -> None:
-    """mini_loop.py with three kinds more; or with rows without tokens and a weight that gets a gradient."""
-    kinds = KINDS if right else KINDS.replace("counts.clamp(min=1)", "counts").replace(".detach()", "")
-    text = edited((folder / "mini_loop.py").read_text(), [('    if kind != "plain":\n', kinds)])
-    (folder / "mini_loop.py").write_text(text)
-
-
-def heron(folder: Path, changes: dict[str, str]) -> None:
-    """launch_heron.sh, line by line: a name and what stands in its place."""
-    text = (folder / "launch_heron.sh").read_text()
-    for old, new in changes.items():
-        assert re.search(old, text), old
-        text = re.sub(rf"    \+?[\w.]*{old}.*\\\n", "".join(f"    {word} \\\n" for word in new.split()), text)
-    write(folder, launch_heron_now__sh=text)
-
-
-A = "actor_rollout_ref.actor"
-HERON = {
-    "clip_ratio=": f"{A}.clip_ratio_low=0.17 {A}.clip_ratio_high=0.17 {A}.entropy_coeff=0.001",
-    "grad_clip=": f"{A}.optim.clip_grad=0.35",
-    "warmup_style=": f"{A}.optim.lr_scheduler_type=constant",
-    "contents=": f"{A}.checkpoint.save_contents=['model','hf_model','optimizer','extra']",
-    "use_fire_sampling": "",
-    "load_format": "",
-    "remove_previous": "trainer.max_actor_ckpt_to_keep=1",
-    "val_before_train": "trainer.val_before_train=False",
-    "function.path": "reward.custom_reward_function.path=heron_score.py",
-    "function.name": "reward.custom_reward_function.name=heron_points",
-}
-HERON["contents="] = HERON["contents="].replace("['", "\"['").replace("']", "']\"")
 
 CHEAP = [  # task, how its answer is made, the assertions that fail
     ("herbs-of-last-year", pantry, []),
@@ -197,19 +151,12 @@ CHEAP = [  # task, how its answer is made, the assertions that fail
     ("alder-against-birch", lambda f: duel(f, "turned"), [0, 1, 2]),
     ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
     ("washing-points", lambda f: write(f, washing__py=POINTS), []),
-    ("three-objectives", objectives, []),
-    ("three-objectives", lambda f: objectives(f, right=False), [1, 2, 3]),
-    ("heron-moves-house", lambda f: heron(f, HERON), []),
-    ("heron-moves-house", lambda f: heron(f, {}), [0, 1, 2]),
-    ("heron-moves-house", lambda f: heron(f, {k: HERON[k] for k in HERON if k[:5] not in ("clip_", "grad_")}), [1, 2]),
 ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "make", "failing"), CHEAP)
 def test_graders_tell_right_from_wrong(name, make, failing, outputs):
-    if name == "heron-moves-house" and not (ROOT / ".venv-verl/bin/python").exists():
-        pytest.skip("no .venv-verl")
     make(outputs)
     assert failures(name, outputs, up_to(failing)) == failing
 
@@ -233,8 +180,3 @@ def test_pages_quote_no_fresh_task():
     files = [ROOT / name for case in FRESH.values() for name in case["files"] if name.startswith("evals/")]
     shared = (words_of(tasks + text_of(*files)) - elsewhere) & pages
     assert not shared, f"words of fresh tasks in SKILL.md or references/: {sorted(shared)}"
-
-
-def test_the_leak_test_sees_a_column_and_a_number(tmp_path):
-    (tmp_path / "x.csv").write_text("Rechenfrage;n\n35;0.0035\n")
-    assert {"rechenfrage", "0.0035"} <= words_of(text_of(tmp_path))

@@ -212,6 +212,10 @@ def test_prompts_come_in_a_new_order_every_pass_and_none_is_dropped():
 # ------------------------------------------------------------------------------------------------ a normal run
 
 
+def test_share_of_groups_without_signal():
+    assert grpo.signal_free([1.2] * 8 + [0.0, 1.0] * 4, 8) == 0.5
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """Twenty steps of the embedded task through the real command line, with its defaults."""

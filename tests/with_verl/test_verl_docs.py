@@ -18,21 +18,17 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 import verl
 from conftest import ROOT, load_script
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_class
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.registry import REWARD_MANAGER
 from verl.trainer.ppo.core_algos import (
     ADV_ESTIMATOR_REGISTRY,
     POLICY_LOSS_REGISTRY,
-    get_policy_loss_fn,
 )
 from verl.utils.config import omega_conf_to_dataclass
 from verl_scripts import layout_of
@@ -370,32 +366,6 @@ def test_estimators_and_losses_are_all_listed():
     assert set(table(page("environment"), "`reward.reward_manager.name`")) == set(REWARD_MANAGER)
 
 
-# ------------------------------------------------------------------------------------------------ claims: traps
-
-
-def estimate(name: str):
-    """Advantages of two groups of two from what the default trainer hands to an estimator."""
-    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
-
-    rewards = torch.zeros(4, 3)
-    rewards[:, -1] = torch.tensor([1.0, 0, 1, 1])
-    names = ("token_level_rewards", "token_level_scores", "rm_scores", "values", "old_log_probs", "rollout_log_probs")
-    tensors = dict.fromkeys(names, rewards) | {"response_mask": torch.ones(4, 3)}
-    data = DataProto.from_dict(tensors=tensors, non_tensors={"uid": np.array(list("aabb"), dtype=object)})
-    config = composed("+algorithm.gdpo_reward_keys=[a]").algorithm
-    keys = ["a_0_0", "a_1_0", "b_0_0", "b_1_0"]
-    return compute_advantage_for_multi_trajectories(data, keys, name, 1.0, 1.0, 2, True, config).batch["advantages"]
-
-
-def loss_of(mode: str) -> float:
-    """A loss on fixed numbers, one completion of two tokens per row, token mean."""
-    config = with_overrides([MICRO, f"actor_rollout_ref.actor.policy_loss.loss_mode={mode}"])
-    config = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
-    old, new = torch.tensor([[-1.0, -2.0], [-0.5, -1.5]]), torch.tensor([[-0.4, -2.2], [-0.2, -0.1]])
-    advantages, mask = torch.tensor([[1.0, 1.0], [-2.0, -2.0]]), torch.ones(2, 2)
-    return get_policy_loss_fn(mode)(old, new, advantages, mask, "token-mean", config, None)[0].item()
-
-
 # ------------------------------------------------------------------------------------ the pages' code at work
 
 
@@ -406,9 +376,3 @@ def test_tool_of_the_page():
     tool = FUNCTION_TOOL_REGISTRY["multiply"]
     assert asyncio.run(tool.call({"a": 6, "b": 7})) == "42"
     assert set(tool.tool_schema.function.parameters.properties) == {"a", "b"}
-
-
-def test_estimator_and_loss_of_the_page():
-    run_block_with("my_maxrl")
-    assert estimate("my_maxrl")[:, 0].tolist() == pytest.approx([1, -1, 0, 0], abs=1e-5)
-    assert loss_of("my_reinforce") == pytest.approx(loss_of("gpg"), abs=1e-7)
