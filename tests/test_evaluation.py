@@ -787,7 +787,6 @@ def test_server(tmp_path, monkeypatch, capsys):
 EXAMPLES = ROOT / "examples" / "environments.py"
 ROWS = ["--data", str(EVAL_DATA), "--limit", "2"]
 BAD = {  # {name: (flags, what the message holds)}
-    "unknown task": ("--task maths", "try math"),
     "no data": ("--task math", "got no --data"),
     "empty set": ("--task math --data {empty}", "without rows"),
     "missing column": ("--task math --data {one}", "one.jsonl:2: task math got columns prompt"),
@@ -796,7 +795,6 @@ BAD = {  # {name: (flags, what the message holds)}
     "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
     "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
     "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
-    "nothing to compare": ("--compare x y", "expected results.json"),
     "an old file": ("--compare {old} {old}", "without scores of single rows; expected results.json"),
     "a training run's folder": ("--task generation --data {one}", "where a training run has its samples"),
     "vllm": ("--task generation --data {one} --engine vllm", "pip install 'vllm>=0.22,<0.31'"),

@@ -4,7 +4,6 @@ import csv
 import json
 import random
 import re
-import statistics
 from pathlib import Path
 
 import pytest
@@ -82,27 +81,6 @@ def pantry_wrong(folder: Path) -> None:
     pantry(folder, **defaults, **{", **others": "", "[1.0, 0.15]": "[1.0, 0.5]"})
 
 
-def otter(folder: Path, reward: str, right: bool = True) -> None:
-    """Figures by an own reading of the run, a reward."""
-    rows = [json.loads(line) for line in (folder / "run_otter/said.jsonl").read_text().splitlines()]
-    lengths, paid = [len(row["said"].split()) for row in rows], [row["paid"] for row in rows]
-    hits = {n: [r["said"].split()[-1] == r["want"] for r in rows if r["upd"] == n] for n in (0, 195)}
-    history = [json.loads(line) for line in (folder / "run_otter/history.jsonl").read_text().splitlines()]
-    column = "devRight" if right else "meanPaid"
-    best = sorted(history, key=lambda row: row[column])[-1]["upd"]
-    r = statistics.correlation(lengths, paid)
-    verdict = {"r_words": r, "right_first": sum(hits[0]) / 8, "right_last": sum(hits[195]) / 8, "best_upd": best}
-    write(folder, otter_verdict__json=verdict, otter_fair__py=reward)
-
-
-FAIR = """import re
-
-
-def otter_pay(said, want):
-    return float(re.findall(r"-?[0-9]+", said)[-1:] == [want])
-"""
-
-
 def duel(folder: Path, fault: str = "") -> None:
     """Bootstrap of items; or the binomial interval of draws, or the gap the other way round."""
     rows = list(csv.DictReader((folder / "ballots.csv").open()))
@@ -145,8 +123,6 @@ IN_PROCESS = """def points(source, calls):
 CHEAP = [  # task, how its answer is made, the assertions that fail
     ("herbs-of-last-year", pantry, []),
     ("herbs-of-last-year", pantry_wrong, [0, 1, 2]),
-    ("otter-went-up", lambda f: otter(f, FAIR), []),
-    ("otter-went-up", lambda f: otter(f, FAIR.replace("float(", "1 - 0.001 * len(said) * ("), right=False), [0, 1]),
     ("alder-against-birch", duel, []),
     ("alder-against-birch", lambda f: duel(f, "turned"), [0, 1, 2]),
     ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),

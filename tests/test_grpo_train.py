@@ -473,7 +473,6 @@ BAD = {
         ["--per_device_train_batch_size=12", "--num_generations=8"],
         "expected whole groups, a multiple of num_generations 8; try --per_device_train_batch_size 16",
     ),
-    "rollout and step": (["--steps_per_generation=3", "--gradient_accumulation_steps=2"], "or a divisor of it"),
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
     "vllm's arguments without it": (["--vllm_args", "max_num_seqs=8", "seed=1"], "try --use_vllm colocate"),
     "4 bit without adapters": (["--load_in_4bit"], "try --lora_rank 16"),

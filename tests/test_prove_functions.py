@@ -413,9 +413,3 @@ UNKNOWN = {
 def test_a_generic_name_in_an_unknown_form_is_not_judged(tmp_path, capsys, name):
     code, report, _ = run(capsys, write(tmp_path, UNKNOWN[name]))
     assert (code, report["proved"], report["findings"]) == (0, False, [])
-
-
-def test_what_was_not_looked_at_is_said(tmp_path, capsys):
-    code, report, _ = run(capsys, write(tmp_path, HUBER + SOUND["masked mean"]))
-    assert code == 0 and "it is not one of the forms known here of value_loss" in report["not_measured"][0]
-    assert not report["proved"] and "Computed, but none of the forms known here: value_loss." in report["sentences"]

@@ -999,7 +999,6 @@ def long_key(n):
 
 HOSTILE = {
     "a fraction to reduce": tagged("Fraction", large(f"{3**1_200_000:x}"), large(f"{7**690_000:x}")),
-    "a fraction as text": tagged("Fraction", '"1e99999999"'),
     "a fraction of a decimal": tagged("Fraction", tagged("Decimal", '"1e99999999"')),
     "a decimal of an integer": tagged("Decimal", large("f" * 2_000_000)),
     "a decimal beside an integer": tagged("set", tagged("Decimal", '"1"'), large(f"{1 + (PRIME << 8_000_000):x}")),
@@ -1164,7 +1163,6 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
     [
         (COLOUR, "def f(c): return C.G if c is C.R else C.R", "assert f(C.R) == C.G and f(C.G) is C.R", "ok"),
         (COLOUR, "def f(c): return c", "assert f(C.R) == C.G", "failed"),
-        (COLOUR.replace("Enum", "IntEnum"), "def f(c): return c.name", "assert f(C.G) == 'G'", "ok"),
         (COLOUR, "def f(c): return {c: [c.name, c.value]}", "assert f(C.G) == {C.G: ['G', 2]}", "ok"),
         (PAIR, "def f(p): return P(p.x + 1)", "assert f(P(1)) == P(2) and f(P(1)).double == 4", "ok"),
         (PAIR, "def f(p): p.x += 1", "p = P(1)\nf(p)\nassert p.x == 2\nf(p)\nassert p.x == 3", "ok"),
@@ -1176,7 +1174,6 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
         (NODE, LOOPS, CYCLE, "ok"),
         # what the program says of its objects never counts
         (PAIR, "class Q:\n    __eq__ = lambda *_: True\ndef f(p): return Q()", "assert f(P(1)) == P(2)", "failed"),
-        (PAIR, "class Q(P):\n    __eq__ = lambda *_: True\ndef f(p): return Q(5)", "assert f(P(1)) == P(2)", "failed"),
         (PAIR, FIVE, "assert f(P(1)) == P(2)", "failed"),
         (PAIR, "def f(p):\n    p.equals = lambda _: True\n    return p", "assert f(P(1)).equals(P(2))", "failed"),
         (PAIR, "def f(p):\n    vars(p)['double'] = 4\n    return p", "assert f(P(1)).double == 4", "failed"),
@@ -1185,7 +1182,6 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
         (SLOTS, "def f(p): return p.x", "assert f(P(1)) == 1", "invalid_tests"),
         # the setup makes objects of the program's class
         ("a = T(1)\na.next = T(2)", NEXT, "assert f(a) == 2", "ok"),
-        ("a = T(1)\na.next = T(3)", NEXT, "assert f(a) == 2", "failed"),
     ],
 )
 def test_objects_of_a_class_in_setup(sandbox, setup, code, tests, status):

@@ -1,4 +1,4 @@
-"""The five verl pages against the installed verl: keys, defaults, values, paths, commands, code, claims.
+"""The five verl pages against the installed verl: keys, values, paths, commands, code, claims.
 
 Conventions that make the check complete: code stands in backticks or fences; a Hydra key is written in full, from its
 top-level name, `+` where verl's files lack it, `{a,b}` for several; files of verl start with `verl/`; shell fences are
@@ -24,7 +24,7 @@ from conftest import ROOT, load_script
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_class
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from verl.experimental.reward_loop.reward_manager.registry import REWARD_MANAGER
 from verl.trainer.ppo.core_algos import (
     ADV_ESTIMATOR_REGISTRY,
@@ -220,42 +220,6 @@ def path_problems(text: str) -> list[str]:
     return missing + [f"{path} is still there" for path in gone if path in here]
 
 
-def rendered(value) -> str:
-    """A default as the pages write it."""
-    if isinstance(value, ListConfig):
-        return f"[{','.join(map(rendered, value))}]"
-    return "null" if value is None else str(value)
-
-
-def same(cell: str, value) -> bool:
-    """Whether a cell begins with a default."""
-    cell = cell.replace("`", "")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        number = re.match(r"-?[\d.]+(e-?\d+)?", cell)
-        return bool(number) and float(number[0]) == float(value)
-    return value == {} and cell == "{}" if isinstance(value, DictConfig) else cell.startswith(rendered(value))
-
-
-NOT_LITERAL = ("–", "as actor", "all", "checkpoints/", "bf16", "")  # described, not quoted
-
-
-def default_problems(text: str) -> list[str]:
-    """Cells of columns named "default" that are not verl's."""
-    problems = []
-    for header, cells in rows(text):
-        if "default" not in header or is_old(header):
-            continue
-        words = [word for span in SPAN.findall(cells[0]) for word in span.split()]
-        keys = [key for word in words if (m := KEY.fullmatch(word)) and not m[1] for key in braces(m[2])]
-        cell = cells[header.index("default")].split(";")[0]
-        values = cell.split(", ") if len(keys) > 1 and ", " in cell else [cell] * len(keys)
-        for key, quoted in zip(keys, values, strict=True):
-            value = node(key, engine_of(key))[1]
-            if quoted.replace("`", "").split(" + ")[0] not in NOT_LITERAL and not same(quoted, value):
-                problems.append(f"{key} is {rendered(value)}, not {quoted}")
-    return problems
-
-
 @functools.cache
 def names_of_block(code: str) -> dict:
     """The names of a Python block, which is executed once, as it may register things."""
@@ -270,7 +234,7 @@ def page_problems(text: str) -> list[str]:
     words = [word for body in fences(text, "shell") for line in shell_lines(body) for word in line]
     for match in filter(None, map(KEY.fullmatch, words)):
         problems += [problem for key in braces(match[2]) if (problem := key_problem(match[1], key))]
-    return [*problems, *path_problems(text), *default_problems(text)]
+    return problems + path_problems(text)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

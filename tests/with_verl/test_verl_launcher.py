@@ -346,18 +346,6 @@ def registered_by(module: Path, registry: str, monkeypatch) -> dict:
     return getattr(core_algos, registry)
 
 
-def test_an_estimator_of_ones_own_is_registered(own, tmp_path, monkeypatch):
-    folder, overrides = job_by(own, tmp_path, "--algorithm=dr_grpo", f"--advantage={own}:median")
-    assert "algorithm.adv_estimator=own_ours" in overrides
-    estimate = registered_by(folder / "verl_hooks.py", "ADV_ESTIMATOR_REGISTRY", monkeypatch)["own_ours"]
-    rewards, mask = torch.zeros(6, 3), torch.ones(6, 3, dtype=torch.int64)
-    rewards[:, -1], mask[2, 1:] = torch.tensor([3.0, 0.0, 1.0, 5.0, 2.0, 0.0]), 0
-    given = {"index": np.array(list("ababac"), dtype=object), "config": None, "reward_baselines": None}
-    got, returns = estimate(token_level_rewards=rewards, response_mask=mask, **given)
-    assert got.tolist() == [[1.0] * 3, [0.0] * 3, [-1.0, 0.0, 0.0], [5.0] * 3, [0.0] * 3, [0.0] * 3]
-    assert torch.equal(got, returns)
-
-
 def test_a_loss_of_ones_own_is_that_of_verl_in_value_gradient_and_metrics(own, tmp_path, monkeypatch):
     """A plain clip from a user's file, against verl's `vanilla` without its third bound."""
     from verl.workers.config import ActorConfig
