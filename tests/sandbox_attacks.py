@@ -341,19 +341,6 @@ for page in range(low & ~4095, low + (8 << 20), 4096):
                 return value
 ## root_of_the_caller: return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
 ## every_process: return first(x, *glob.glob("/proc/[0-9]*/environ"), *glob.glob("/proc/[0-9]*/cmdline"))
-## memory_of_every_process [neighbour]
-for folder in glob.glob("/proc/[0-9]*"):
-    try:
-        maps, memory = open(folder + "/maps"), open(folder + "/mem", "rb", 0)
-        for line in maps:
-            start, end = (int(part, 16) for part in line.split()[0].split("-"))
-            if "rw" in line and end - start < 1 << 26:
-                memory.seek(start)
-                found = pick(memory.read(end - start), x)
-                if found:
-                    return found
-    except (OSError, ValueError, OverflowError):
-        continue
 ## descriptors_of_every_process [neighbour]: return first(x, *glob.glob("/proc/[0-9]*/fd/*"))
 ## own_descriptors
 def ways(fd):

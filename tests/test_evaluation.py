@@ -111,9 +111,6 @@ def test_paired_interval_of_proportions():
 def test_rows_needed_reach_80_percent_power():
     n = rows_needed(0.1, math.sqrt(0.25 / 100), 100)  # sd 0.5, difference 0.1
     assert n == math.ceil(((1.959964 + 0.841621) * 0.5 / 0.1) ** 2) == 197
-    rng = np.random.default_rng(0)
-    found = rng.normal(0.1, 0.5, size=(4000, n)).mean(1) / (0.5 / math.sqrt(n)) > 1.96
-    assert found.mean() == pytest.approx(0.8, abs=0.02)
     assert rows_needed(0.0, 1.0, 10) is None
 
 

@@ -154,13 +154,16 @@ VLLM = "max_steps=5, use_vllm=True, vllm_importance_sampling_mode='"
     [
         ("max_steps=5, loss_type='grpo'", {"aggregation": "seq_mean_token_mean", "kl_coef": 0.0}),
         ("max_steps=5, loss_type='dr_grpo', scale_rewards=False", {"aggregation": "seq_mean_token_sum_norm"}),
+        ("max_steps=5, scale_rewards='none'", {"advantage": "mean"}),
         ("max_steps=5, importance_sampling_level='sequence', epsilon=3e-4", {"loss": "gspo", "clip_eps_high": 3e-4}),
         ("max_steps=5, loss_type='cispo', epsilon_high=5.0", {"loss": "cispo", "clip_eps_low": 1, "clip_eps_high": 4}),
         ("max_steps=5, beta=0.1, num_iterations=2", {"kl_estimator": "k2", "ppo_epochs": 2}),
+        ("max_steps=5, beta=0.1, use_bias_correction_kl=False", {"kl_estimator": "k3"}),
         ("max_steps=5, beta=0.1, steps_per_generation=4", {"kl_estimator": "k2", "minibatches": 4, "batch_size": 32}),
         ("max_steps=40, steps_per_generation=4, save_steps=8, warmup_steps=5", {"steps": 10, "save_every": 2}),
         ("max_steps=40, num_iterations=2, warmup_steps=4", {"steps": 20, "warmup_steps": 2}),  # optimizer steps there
         ("max_steps=5, delta=4.0, mask_truncated_completions=True", {"dual_clip": 4.0, "mask_truncated": True}),
+        ("max_steps=50, warmup_steps=0.1", {"warmup_steps": 5}),
         ("max_steps=50, warmup_steps=7, lr_scheduler_type='constant'", {"warmup_steps": 7, "lr_schedule": "constant"}),
         ("num_train_epochs=2", {"steps": 192}),  # 96 rows, one prompt of 8 completions a step
         ("max_steps=5, use_vllm=True, vllm_mode='colocate'",

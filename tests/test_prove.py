@@ -60,14 +60,8 @@ def runs(completions, answer, **kwargs):
             scores.append(0.0)
     return scores
 
-def by_class(completions, answer, level, **kwargs):
-    return [score * (1 + (n == 2)) for score, n in zip(right(completions, answer), level)]
-
 def flipped(completions, answer, **kwargs):
     return [-score for score in right(completions, answer)]
-
-def skips(completions, answer, **kwargs):
-    return [None if a == "3" else score for score, a in zip(right(completions, answer), answer)]
 
 KEPT = [""]
 
@@ -499,16 +493,6 @@ def test_a_form_of_gold_that_is_not_known_is_not_measured(rewards, capsys):
         capsys, f"{rewards}:in_words", "--data", EVAL_DATA, "--", "--gold_template", "It is {answer}!"
     )
     assert (code, report["proved"], report["figures"]["gold"]["full_marks"]) == (0, True, 1.0)
-
-
-@pytest.mark.long
-def test_rows_of_other_classes_and_rows_that_get_none(tmp_path, rewards, capsys):
-    rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "level": 1 + i % 3} for i in range(12)]
-    file = write_lines(tmp_path / "rows.jsonl", rows)
-    code, report, err = run(capsys, f"{rewards}:by_class", "--data", file)
-    assert (code, report["proved"]) == (0, True), err
-    code, _, err = run(capsys, f"{rewards}:skips", "--data", file)
-    assert code == 0 and "8.3% got None and do not count" in err
 
 
 GROUND_TRUTHS = {  # verl's, as dictionaries: Search-R1's, and TinyZero's, whose target is no answer

@@ -129,12 +129,6 @@ def grpo_advantage(rewards, num_generations):
 def rloo_advantages(rewards):  # [P, N]
     return rewards - (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
 
-# lists
-def dr_grpo_advantages(rewards, groups):
-    pairs = [*zip(rewards.tolist(), groups.tolist())]
-    alike = {g: [r for r, other in pairs if other == g] for _, g in pairs}
-    return [r - sum(alike[g]) / len(alike[g]) for r, g in pairs]
-
 # one group a call
 import statistics
 
@@ -187,14 +181,9 @@ an entropy term | clipped | mask, eps=0.2 => entropy, mask, eps=0.2, entropy_coe
 | + eps)) => + eps)) - entropy_coef * entropy
 whitened over the mask | clipped \
 | ratio = => a = advantages[mask > 0]; advantages = (advantages - a.mean()) / (a.std() + 1e-8); ratio =
-whitened advantages | clipped | mask, eps=0.2 => eps=0.2, norm_adv=True \
-| (loss * mask).sum() / mask.sum() => loss.mean() \
-| ratio = => if norm_adv: advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)\\n    ratio =
 weights of the sampler | clipped | old_logp, advantages => old_logp, rollout_logp, advantages \
 | eps=0.2 => eps=0.2, cap=2.0 | ratio = => weight = (old_logp - rollout_logp).exp().clamp(max=cap); ratio = \
 | return => return {"clipped": 0.0}, | loss * mask => loss * weight * mask
-a correction for the sampler that is off | weights of the sampler | rollout_logp, advantages => advantages \
-| cap=2.0 => cap=2.0, rollout_logp=None, correct=False | - rollout_logp => - (rollout_logp if correct else old_logp)
 cispo of TRL | cispo | clip_low, clip_high => high | 1 - clip_low, 1 + clip_high => max=high
 gae, whitened after its returns | gae \
 | return out, => return torch.where(keep, (out - out[keep].mean()) / (out[keep].std() + 1e-8), 0.0),

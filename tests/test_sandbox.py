@@ -1163,6 +1163,7 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
     [
         (COLOUR, "def f(c): return C.G if c is C.R else C.R", "assert f(C.R) == C.G and f(C.G) is C.R", "ok"),
         (COLOUR, "def f(c): return c", "assert f(C.R) == C.G", "failed"),
+        (COLOUR.replace("Enum", "IntEnum"), "def f(c): return c.name", "assert f(C.G) == 'G'", "ok"),
         (COLOUR, "def f(c): return {c: [c.name, c.value]}", "assert f(C.G) == {C.G: ['G', 2]}", "ok"),
         (PAIR, "def f(p): return P(p.x + 1)", "assert f(P(1)) == P(2) and f(P(1)).double == 4", "ok"),
         (PAIR, "def f(p): p.x += 1", "p = P(1)\nf(p)\nassert p.x == 2\nf(p)\nassert p.x == 3", "ok"),
