@@ -261,7 +261,6 @@ def test_rewards_by_hand_are_called_as_verl_calls_them(by_hand, tmp_path):
 DATA = [  # changes of a row, and of the configuration; what is found
     ({}, {"train_files": "/cluster/t.parquet"}, ""),
     ({"data_source": None}, {}, "expected data_source and reward_model.ground_truth"),
-    ({"reward_model": {"style": "rule"}}, {}, "expected data_source and reward_model.ground_truth"),
     ({"prompt": "1+1="}, {}, "expected prompt with chat messages"),
     ({"prompt": None}, {}, "KeyError: 'prompt'; expected prompt with chat messages"),
     ({}, {"train_batch_size": 64}, "got 16 of 16"),
