@@ -57,12 +57,6 @@ EXITS = r"""
 ## exit_in_call [call]: sys.exit(0)
 ## os_exit_in_call [call]: os._exit(0)
 ## os_exit_at_exit: atexit.register(os._exit, 0)
-## os_exit_in_thread
-def leave():
-    time.sleep(0.05)
-    os._exit(0)
-threading.Thread(target=leave, daemon=True).start()
-def f(x=None): time.sleep(0.2)
 ## kill_self [call]: os.kill(os.getpid(), signal.SIGKILL)
 ## stop_self [call]: os.kill(os.getpid(), signal.SIGSTOP)
 ## segfault [call]: ctypes.string_at(0)
@@ -119,21 +113,7 @@ struct.pack, struct.unpack = lambda *a: b"\x00\x00\x00\x04true", lambda *a: (4,)
 json.JSONEncoder.encode = lambda self, o: '{"passed": true, "ok": true}'
 json.JSONEncoder.iterencode = lambda self, o, **k: iter(['{"passed": true}'])
 json.JSONDecoder.decode = lambda self, s, **k: {"passed": True, "ok": True, "expected": None}
-## rewrite_sockets
-class Forger(socket.socket):
-    def send(self, data, *a):
-        return super().send(data.replace(b"false", b"true").replace(b"failed", b"passed"))
-    def sendall(self, data, *a):
-        return super().sendall(data.replace(b"false", b"true").replace(b"failed", b"passed"))
-socket.socket = Forger
-for thing in gc.get_objects():
-    if type(thing).__name__ == "socket":
-        attempt(setattr, thing, "__class__", Forger)
 ## close_everything: os.closerange(0, 4096)
-## point_everything_at_stdout
-for fd in range(3, 65):
-    attempt(os.dup2, 1, fd)
-print('{"passed": true}')
 ## set_caller_locals [call]
 for frame in frames():
     for name, value in list(frame.f_locals.items()):
@@ -145,14 +125,6 @@ main = sys.modules["__main__"]
 for name, value in list(vars(main).items()):
     if callable(value) and not name.startswith("__"):
         setattr(main, name, lambda *a, **k: True)
-## rewrite_driver_functions_found_in_frames
-def yes(*a, **k): return True
-def f(x=None):
-    for frame in frames():
-        for name, value in list(frame.f_globals.items()):
-            if hasattr(value, "__code__") and name not in ("f", "yes", "frames"):
-                if any(part in name for part in ("same", "equal", "compare", "check", "judge", "grade", "match")):
-                    frame.f_globals[name] = yes
 ## steal_the_secret_of_the_channel [call]
 found = set()
 for frame in frames():
@@ -172,31 +144,6 @@ def flood(fd):
         channel.sendmsg([b"\x00\x00\x00\x02{}"], [rights])
 for fd in range(3, 16):
     attempt(flood, fd)
-## trace_the_driver
-def trace(frame, event, arg):
-    for name in ("passed", "ok", "result", "failed", "error"):
-        if name in frame.f_locals:
-            frame.f_locals[name] = True
-    return trace
-sys.settrace(trace)
-for frame in frames():
-    frame.f_trace = trace
-## audit_hook
-def hook(event, arguments):
-    if event in ("compile", "exec", "socket.sendmsg", "object.__getattr__"):
-        raise SystemExit(0)
-sys.addaudithook(hook)
-## meta_path
-import importlib.abc, importlib.util, sys
-class Everything(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path=None, target=None):
-        return importlib.util.spec_from_loader(name, self)
-    def create_module(self, spec): return None
-    def exec_module(self, module): module.__getattr__ = lambda name: (lambda *a, **k: True)
-sys.meta_path.insert(0, Everything())
-for name in list(sys.modules):
-    if name not in ("sys", "builtins", "__main__"):
-        del sys.modules[name]
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
 ## endless_reply [call]
@@ -236,26 +183,10 @@ def strip(self, *a): return self
 __rsub__ = __sub__
 __le__ = __ge__ = issubset = issuperset = __contains__
 split = splitlines = lower = upper = replace = encode = decode = get = __missing__ = strip
-## greedy_arithmetic: object
-def __sub__(self, other): return 0
-def __abs__(self): return 0
-def __eq__(self, other): return True
-def __lt__(self, other): return True
-def __float__(self): return 0.0
-def __index__(self): return 0
-def __round__(self, *a): return self
-__rsub__ = __add__ = __radd__ = __mul__ = __truediv__ = __sub__
-__gt__ = __le__ = __ge__ = __ne__ = __lt__
 ## class_property_float: object
 __class__ = property(lambda self: float)
 def __eq__(self, other): return True
 def __float__(self): return float("nan")
-## everything_truthy: object
-def __bool__(self): return True
-def __len__(self): return 1
-def __getattr__(self, name): return lambda *a, **k: True
-def __call__(self, *a, **k): return True
-def __iter__(self): return iter([True])
 ## like_numpy: object
 dtype, shape, ndim, size = "int64", (), 0, 1
 __array_priority__ = 1e9
@@ -271,20 +202,6 @@ def __reduce__(self): return (eval, ("True",))
 def __reduce_ex__(self, protocol): return (eval, ("True",))
 def __getstate__(self): return True
 def __deepcopy__(self, memo): return self
-## raises_success: object
-def __eq__(self, other): raise SystemExit(0)
-__hash__ = None
-## changes_its_mind: int
-count = 0
-def __eq__(self, other):
-    Liar.count += 1
-    return True
-def __int__(self): return 73310
-def __index__(self): return 73310
-## text_that_prints_as_wanted: str
-def __str__(self): return self
-def __repr__(self): return "True"
-def __format__(self, spec): return "True"
 ## overrides_json: dict
 def items(self): return [("passed", True)]
 def __iter__(self): return iter(["passed"])
@@ -293,27 +210,6 @@ def __getitem__(self, key): return True
 
 RESULTS = r"""
 ## not_a_number: return float("nan")
-## magic_mock
-from unittest.mock import MagicMock
-mock = MagicMock()
-mock.__eq__.return_value = True
-mock.__ne__.return_value = False
-mock.__sub__.return_value = mock.__abs__.return_value = 0
-mock.__lt__.return_value = True
-return mock
-## metaclass_equal
-class Meta(type):
-    def __eq__(cls, other): return True
-    def __instancecheck__(cls, thing): return True
-    def __subclasscheck__(cls, thing): return True
-    def __hash__(cls): return 0
-class Liar(metaclass=Meta): pass
-def f(x=None): return Liar
-## weak_proxy
-class Liar:
-    def __eq__(self, other): return True
-liar = Liar()
-def f(x=None): return weakref.proxy(liar)
 ## true_for_everything: return True
 ## not_implemented: return NotImplemented
 ## a_type: return int
@@ -324,12 +220,6 @@ async def f(x=None): return x
 loop = []
 loop.append(loop)
 return loop
-## enum_liar
-class Liar(enum.IntEnum):
-    ONE = 1
-    def __eq__(self, other): return True
-    __hash__ = None
-def f(x=None): return Liar.ONE
 ## namedtuple_liar
 class Liar(collections.namedtuple("Liar", "a b")):
     def __eq__(self, other): return True
@@ -344,12 +234,6 @@ return x
 PATCHES = r"""
 ## assertion_error_is_caught
 builtins.AssertionError = builtins.Exception = builtins.BaseException = type("Never", (BaseException,), {})
-## import_returns_friends
-real = builtins.__import__
-class Friend:
-    def __getattr__(self, name): return lambda *a, **k: True
-friends = ("math", "unittest", "numpy", "json")
-builtins.__import__ = lambda name, *a, **k: Friend() if name in friends else real(name, *a, **k)
 ## builtins_say_yes
 for name in "len abs all any isinstance sorted sum round repr hash min max hasattr".split():
     setattr(builtins, name, lambda *a, **k: True)
@@ -379,17 +263,9 @@ sys.set_int_max_str_digits(640)
 ## clock_stands_still
 time.time = time.monotonic = time.perf_counter = time.process_time = lambda: 0.0
 time.sleep = lambda seconds: None
-## collector_calls_back
-gc.callbacks.append(lambda *a: sys.exit(0))
-gc.set_threshold(1)
 ## signals_call_back
 for number in range(1, 65):
     attempt(signal.signal, number, lambda *a: sys.exit(0))
-## setattr_on_the_driver
-frame = sys._getframe(0)
-while frame.f_back:
-    frame = frame.f_back
-    frame.f_builtins.clear()
 ## helpers_of_the_tests
 class Friend:
     @staticmethod
@@ -419,25 +295,6 @@ READS = r"""
 texts = []
 for frame in frames():
     texts += [repr(dict(frame.f_locals))[:1000000], repr(dict(frame.f_globals))[:1000000]]
-return pick(" ".join(texts), x)
-## collector_objects
-# gc.freeze() hides what the server had; the wanted numbers came later
-for thing in gc.get_objects():
-    if type(thing) in (dict, list, tuple):
-        for item in list(thing.values()) if type(thing) is dict else thing:
-            if type(item) is int and 73310 * 10**12 < item < 73311 * 10**12 and item % 10 == x:
-                return item
-            if type(item) in (str, bytes) and len(item) < 100000:
-                found = pick(item, x)
-                if found:
-                    return found
-## code_constants
-texts = []
-for thing in gc.get_objects():
-    if isinstance(thing, types.FunctionType):
-        texts.append(repr(thing.__code__.co_consts))
-        texts.append(repr(thing.__defaults__))
-        texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
 return pick(" ".join(texts), x)
 ## own_file_and_arguments
 texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
@@ -484,19 +341,6 @@ for page in range(low & ~4095, low + (8 << 20), 4096):
                 return value
 ## root_of_the_caller: return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
 ## every_process: return first(x, *glob.glob("/proc/[0-9]*/environ"), *glob.glob("/proc/[0-9]*/cmdline"))
-## memory_of_every_process [neighbour]
-for folder in glob.glob("/proc/[0-9]*"):
-    try:
-        maps, memory = open(folder + "/maps"), open(folder + "/mem", "rb", 0)
-        for line in maps:
-            start, end = (int(part, 16) for part in line.split()[0].split("-"))
-            if "rw" in line and end - start < 1 << 26:
-                memory.seek(start)
-                found = pick(memory.read(end - start), x)
-                if found:
-                    return found
-    except (OSError, ValueError, OverflowError):
-        continue
 ## descriptors_of_every_process [neighbour]: return first(x, *glob.glob("/proc/[0-9]*/fd/*"))
 ## own_descriptors
 def ways(fd):
@@ -676,9 +520,6 @@ WRITES = r"""
 ## exchange_outside
 names = [ctypes.c_char_p(name) for name in (b"@DIR@/victim.txt", b"@DIR@/secret.txt")]
 syscall(316, -100, names[0], -100, names[1], 2)
-## move_scratch_outside
-open("mine", "w").write("@TOKEN@")
-os.rename("mine", "@DIR@/mine")
 ## chmod_outside: os.chmod("@DIR@/victim.txt", 0o600)
 ## fchmodat2_outside: syscall(452, -100, ctypes.c_char_p(b"@DIR@/victim.txt"), 0o600, 0)
 ## chown_outside
@@ -788,13 +629,6 @@ if os.fork() == 0:
 ## thread_that_stays
 brand()
 threading.Thread(target=time.sleep, args=(30,)).start()
-## threads_that_write_later
-def work():
-    while True:
-        time.sleep(0.1)
-        attempt(lambda: open("@DIR@/late", "w").close())
-threading.Thread(target=work, daemon=True).start()
-def f(x=None): return x
 ## execute_from_memory
 fd = os.memfd_create("x")
 os.write(fd, b"#!/bin/sh\nsleep 30.0@DIGITS@\n")
@@ -824,18 +658,6 @@ while __import__("time").time() < end:
 ## thread_bomb [danger]
 while True:
     attempt(lambda: threading.Thread(target=time.sleep, args=(30,), daemon=True).start())
-## thread_stacks [danger memory]
-threading.stack_size(64 << 20)
-def deep(n): return n and deep(n - 1)
-def work():
-    deep(900)
-    time.sleep(5)
-for _ in range(200):
-    try:
-        threading.Thread(target=work, daemon=True).start()
-    except (RuntimeError, MemoryError):
-        break
-time.sleep(1)
 ## list_without_end_swallowing [danger memory]
 kept = []
 while True:
@@ -900,9 +722,6 @@ return thing
 ## raw_error_of_nested_lists
 reply(b'0, "name": %s0%s, "error": [], "message": %s0%s' % (b"[" * 900, b"]" * 900, b"[" * 900, b"]" * 900))
 ## raw_error_of_many_parts: reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
-## raw_reply_of_colliding_names
-pairs = ",".join(f"[{(2 ** 61 - 1) * n},0]" for n in range(1, 60000)).encode()
-reply(b'{"t": "dict", "v": [%s]}' % pairs)
 ## raw_reply_of_colliding_sets
 parts = [",".join(str((2 ** 61 - 1) * n) for n in range(k, k + 99)) for k in range(1, 800)]
 pairs = ",".join('{"t":"frozenset","v":[%s]}' % part for part in parts)
@@ -960,26 +779,7 @@ def f(x=None): time.sleep(60)
 ## asleep_at_exit
 atexit.register(time.sleep, 60)
 def f(x=None): return x
-## busy_in_threads
-def work():
-    while True:
-        pass
-for _ in range(4):
-    threading.Thread(target=work).start()
-def f(x=None): return x
 ## wait_for_input: return sys.stdin.read()
-## own_cpu_limit_ignored
-signal.signal(signal.SIGXCPU, signal.SIG_IGN)
-signal.signal(signal.SIGPROF, signal.SIG_IGN)
-def f(x=None):
-    while True:
-        pass
-## list_that_grows_while_read
-class Growing(list):
-    def __iter__(self):
-        while True:
-            yield 1
-def f(x=None): return Growing([1])
 ## recursion_in_c
 sys.setrecursionlimit(10**9)
 def f(x=None): return f(x)
@@ -1078,10 +878,6 @@ STDIO = r"""
 ## print_all_numbers
 for n in range(200000):
     sys.stdout.write(f"{n}\n")
-## print_to_the_end_of_time
-while True:
-    sys.stdout.write("73310\n")
-    sys.stdout.flush()
 ## close_stdout
 sys.stdout.close()
 os.close(1)

@@ -111,9 +111,6 @@ def test_paired_interval_of_proportions():
 def test_rows_needed_reach_80_percent_power():
     n = rows_needed(0.1, math.sqrt(0.25 / 100), 100)  # sd 0.5, difference 0.1
     assert n == math.ceil(((1.959964 + 0.841621) * 0.5 / 0.1) ** 2) == 197
-    rng = np.random.default_rng(0)
-    found = rng.normal(0.1, 0.5, size=(4000, n)).mean(1) / (0.5 / math.sqrt(n)) > 1.96
-    assert found.mean() == pytest.approx(0.8, abs=0.02)
     assert rows_needed(0.0, 1.0, 10) is None
 
 
@@ -161,17 +158,12 @@ def test_paired_comparison_of_proportions():
     assert "No difference at all" in verdict_of("acc", same, True)
 
 
-def test_paired_bootstrap_sees_what_an_unpaired_test_does_not_and_keeps_its_level():
+def test_paired_bootstrap_sees_what_an_unpaired_test_does_not():
     rng = np.random.default_rng(2)
     before = rng.normal(0, 10, 300)
     found = compare_values(Values(before.tolist()), Values((before + rng.normal(0.3, 1.0, 300)).tolist()), 2000, 0)
     assert found["test"] == "paired permutation" and found["p"] < 0.01
     assert 0 < found["ci95"][0] < found["difference"] < found["ci95"][1]
-    low = 0  # of 100 tests under no difference, about 5 % below 0.05: binomial, 5 +- 4 sd
-    for seed in range(100):
-        a, b = rng.normal(0, 1, (2, 60))
-        low += compare_values(Values(a.tolist()), Values(b.tolist()), 400, seed)["p"] < 0.05
-    assert low <= 13
 
 
 def test_few_rows_have_the_exact_p_of_a_permutation_test():
@@ -206,24 +198,6 @@ def test_with_few_rows_intervals_cover_and_the_test_keeps_its_level():
 
 
 # ------------------------------------------------------------------------------------------------ definitions
-EXTRACTED = {  # text: (strict, flexible)
-    "so\n#### 1,003": ("1,003", "1,003"),
-    "#### 5 and #### 6": ("5", "6"),
-    "####7": ("[invalid]", "7"),
-    "It costs $5.": ("[invalid]", "$5."),
-    "#### -12.50 dollars": ("-12.50", "-12.50"),
-    "no number": ("[invalid]", "[invalid]"),
-    "1 then .": ("[invalid]", "1"),
-    "a... b": ("[invalid]", "..."),  # as the harness has it
-}
-COMPARED = {"2+2=4\n#### 4": "4", "$1,000.": "1000", "7.0": "7.0", "[INVALID]": "[invalid]", "#### 1 #### 2": "2"}
-
-
-def test_extraction_and_the_form_that_is_compared():
-    assert {text: (ev.extract_strict(text), ev.extract_flexible(text)) for text in EXTRACTED} == EXTRACTED
-    assert {text: ev.gsm8k_form(text) for text in COMPARED} == COMPARED
-
-
 @pytest.mark.parametrize(("count", "length"), [(1, 8), (8, 8), (30, 7)])
 def test_windows_score_every_token_once(count, length):
     tokens = list(range(100, 100 + count))
@@ -848,8 +822,6 @@ def test_server(tmp_path, monkeypatch, capsys):
 EXAMPLES = ROOT / "examples" / "environments.py"
 ROWS = ["--data", str(EVAL_DATA), "--limit", "2"]
 BAD = {  # {name: (flags, what the message holds)}
-    "no task": ("", "got no --task"),
-    "unknown task": ("--task maths", "try math"),
     "no data": ("--task math", "got no --data"),
     "empty set": ("--task math --data {empty}", "without rows"),
     "missing column": ("--task math --data {one}", "one.jsonl:2: task math got columns prompt"),
@@ -857,9 +829,7 @@ BAD = {  # {name: (flags, what the message holds)}
     "removed task": ("--task custom:x.py:f --data {one}", "removed; try --task reward:FILE.py:function"),
     "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
     "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
-    "three models": ("--task generation --model x --model x --model x", "expected one, or two"),
     "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
-    "nothing to compare": ("--compare x y", "expected results.json"),
     "an old file": ("--compare {old} {old}", "without scores of single rows; expected results.json"),
     "a training run's folder": ("--task generation --data {one}", "where a training run has its samples"),
     "vllm": ("--task generation --data {one} --engine vllm", "pip install 'vllm>=0.22,<0.31'"),

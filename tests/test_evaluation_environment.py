@@ -170,16 +170,6 @@ def test_tools_samples_and_rows_left_out(tmp_path, capsys):
     assert pieces[1]["text"] == "<|user|>4<|end|><|assistant|>"
 
 
-def test_cached_answers_are_not_asked_again(tmp_path):
-    _, first, _, _, records, _ = played_with_tools(tmp_path)
-    _, again, _, _, same, counts = played_with_tools(tmp_path)
-    assert len(first.asked) == counts["from_cache"] == 10 and not again.asked
-    for own in records + same:
-        for record in own:
-            record["metrics"].pop("tool_seconds")
-    assert same == records
-
-
 # ------------------------------------------------------------------------------------------------ the cache of turns
 BETWEEN = [[5], [61, 62, 63, 64, 65], [*range(60, 85)]]  # what is said to conversations 0, 1, … between turns
 HEAD = [*range(40, 60)]  # what all prompts begin with

@@ -1,16 +1,13 @@
 """The fresh evaluation tasks: graders pass a right answer made by hand and fail wrong ones; nothing leaks."""
 
 import csv
-import functools
 import json
 import random
 import re
-import shutil
-import statistics
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY_LM, edited, load_module, warm_grading
+from conftest import ROOT, load_module, warm_grading
 
 grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
 grade.run = warm_grading(grade.run)
@@ -84,27 +81,6 @@ def pantry_wrong(folder: Path) -> None:
     pantry(folder, **defaults, **{", **others": "", "[1.0, 0.15]": "[1.0, 0.5]"})
 
 
-def otter(folder: Path, reward: str, right: bool = True) -> None:
-    """Figures by an own reading of the run, a reward."""
-    rows = [json.loads(line) for line in (folder / "run_otter/said.jsonl").read_text().splitlines()]
-    lengths, paid = [len(row["said"].split()) for row in rows], [row["paid"] for row in rows]
-    hits = {n: [r["said"].split()[-1] == r["want"] for r in rows if r["upd"] == n] for n in (0, 195)}
-    history = [json.loads(line) for line in (folder / "run_otter/history.jsonl").read_text().splitlines()]
-    column = "devRight" if right else "meanPaid"
-    best = sorted(history, key=lambda row: row[column])[-1]["upd"]
-    r = statistics.correlation(lengths, paid)
-    verdict = {"r_words": r, "right_first": sum(hits[0]) / 8, "right_last": sum(hits[195]) / 8, "best_upd": best}
-    write(folder, otter_verdict__json=verdict, otter_fair__py=reward)
-
-
-FAIR = """import re
-
-
-def otter_pay(said, want):
-    return float(re.findall(r"-?[0-9]+", said)[-1:] == [want])
-"""
-
-
 def duel(folder: Path, fault: str = "") -> None:
     """Bootstrap of items; or the binomial interval of draws, or the gap the other way round."""
     rows = list(csv.DictReader((folder / "ballots.csv").open()))
@@ -143,75 +119,20 @@ IN_PROCESS = """def points(source, calls):
     except Exception:
         return 0.0
 """
-KINDS = """    counts, rows = keep.sum(1), len(adv)
-    ratio = torch.exp(new - old)
-    if kind == "seqgeo":
-        g = torch.exp(((new - old) * keep).sum(1) / counts.clamp(min=1))
-        gain = torch.minimum(g * adv, g.clamp(1 - lo, 1 + hi) * adv)
-        return -(gain * (counts > 0)).sum() / rows
-    if kind == "stopweight":
-        return -(keep * ratio.clamp(max=1 + hi).detach() * adv[:, None] * new).sum() / keep.sum()
-    if kind == "softgate":
-        tau = torch.where(adv > 0, 1.0, 1.05)[:, None].to(new)
-        gate = 4 / tau * torch.sigmoid(tau * (ratio - 1))
-        return -((keep * gate * adv[:, None]).sum(1) / counts.clamp(min=1)).sum() / rows
-    if kind != "plain":
-"""
-
-
-def objectives(folder: Path, right: bool = True) -> None:
-    """mini_loop.py with three kinds more; or with rows without tokens and a weight that gets a gradient."""
-    kinds = KINDS if right else KINDS.replace("counts.clamp(min=1)", "counts").replace(".detach()", "")
-    text = edited((folder / "mini_loop.py").read_text(), [('    if kind != "plain":\n', kinds)])
-    (folder / "mini_loop.py").write_text(text)
-
-
-def heron(folder: Path, changes: dict[str, str]) -> None:
-    """launch_heron.sh, line by line: a name and what stands in its place."""
-    text = (folder / "launch_heron.sh").read_text()
-    for old, new in changes.items():
-        assert re.search(old, text), old
-        text = re.sub(rf"    \+?[\w.]*{old}.*\\\n", "".join(f"    {word} \\\n" for word in new.split()), text)
-    write(folder, launch_heron_now__sh=text)
-
-
-A = "actor_rollout_ref.actor"
-HERON = {
-    "clip_ratio=": f"{A}.clip_ratio_low=0.17 {A}.clip_ratio_high=0.17 {A}.entropy_coeff=0.001",
-    "grad_clip=": f"{A}.optim.clip_grad=0.35",
-    "warmup_style=": f"{A}.optim.lr_scheduler_type=constant",
-    "contents=": f"{A}.checkpoint.save_contents=['model','hf_model','optimizer','extra']",
-    "use_fire_sampling": "",
-    "load_format": "",
-    "remove_previous": "trainer.max_actor_ckpt_to_keep=1",
-    "val_before_train": "trainer.val_before_train=False",
-    "function.path": "reward.custom_reward_function.path=heron_score.py",
-    "function.name": "reward.custom_reward_function.name=heron_points",
-}
-HERON["contents="] = HERON["contents="].replace("['", "\"['").replace("']", "']\"")
 
 CHEAP = [  # task, how its answer is made, the assertions that fail
     ("herbs-of-last-year", pantry, []),
     ("herbs-of-last-year", pantry_wrong, [0, 1, 2]),
-    ("otter-went-up", lambda f: otter(f, FAIR), []),
-    ("otter-went-up", lambda f: otter(f, FAIR.replace("float(", "1 - 0.001 * len(said) * ("), right=False), [0, 1]),
     ("alder-against-birch", duel, []),
     ("alder-against-birch", lambda f: duel(f, "turned"), [0, 1, 2]),
     ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
     ("washing-points", lambda f: write(f, washing__py=POINTS), []),
-    ("three-objectives", objectives, []),
-    ("three-objectives", lambda f: objectives(f, right=False), [1, 2, 3]),
-    ("heron-moves-house", lambda f: heron(f, HERON), []),
-    ("heron-moves-house", lambda f: heron(f, {}), [0, 1, 2]),
-    ("heron-moves-house", lambda f: heron(f, {k: HERON[k] for k in HERON if k[:5] not in ("clip_", "grad_")}), [1, 2]),
 ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "make", "failing"), CHEAP)
 def test_graders_tell_right_from_wrong(name, make, failing, outputs):
-    if name == "heron-moves-house" and not (ROOT / ".venv-verl/bin/python").exists():
-        pytest.skip("no .venv-verl")
     make(outputs)
     assert failures(name, outputs, up_to(failing)) == failing
 
@@ -225,176 +146,6 @@ def test_programs_that_run_in_the_process_of_the_trainer_are_no_defence(tmp_path
     assert len(washing.hostile(str(tmp_path))) == washing.ENOUGH
 
 
-# ------------------------------------------------------------------------------------------------ trained models
-
-
-@pytest.fixture(scope="session")
-def adder(tmp_path_factory) -> Path:
-    """tiny_lm after supervised steps on sums, in the place of a run that learnt."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    torch.manual_seed(1)
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY_LM), AutoTokenizer.from_pretrained(TINY_LM)
-    optimizer, rng = torch.optim.AdamW(model.parameters(), lr=1e-3), random.Random(9)
-    for _ in range(100):
-        pairs = [(rng.randrange(10, 100), rng.randrange(10, 100)) for _ in range(64)]
-        heads = [f"<|user|>{a}+{b}=<|end|><|assistant|>" for a, b in pairs]
-        texts = [f"{head}<answer>{a + b}</answer><|end|>" for head, (a, b) in zip(heads, pairs, strict=True)]
-        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
-        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-        labels[:, : len(tokenizer(heads[0])["input_ids"])] = -100
-        model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    folder = tmp_path_factory.mktemp("adder")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def tiny():
-    """The graders' own reading of a model."""
-    return load_module(ROOT / "evals/graders/tiny.py", "tiny")
-
-
-def split(folder: Path, by_row: bool = False) -> list[str]:
-    """practised.csv and kept_back.csv; the distinct questions held out."""
-    rows = list(csv.DictReader((folder / "rechenheft.csv").open(encoding="utf-8-sig"), delimiter=";"))
-    names = list(dict.fromkeys(row["Rechenfrage"] for row in rows))
-    held = set(names[:130])
-    parts = {"kept_back.csv": rows[:200], "practised.csv": rows[200:]}
-    if not by_row:
-        parts = {
-            "kept_back.csv": [row for row in rows if row["Rechenfrage"] in held],
-            "practised.csv": [row for row in rows if row["Rechenfrage"] not in held],
-        }
-    for name, part in parts.items():
-        with (folder / name).open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0], delimiter=";")
-            writer.writeheader()
-            writer.writerows(part)
-    return list(dict.fromkeys(row["Rechenfrage"] for row in parts["kept_back.csv"]))
-
-
-@functools.cache
-def share_right(tiny, model: Path, asks: tuple[str, ...]) -> float:
-    """Accuracy on sums, compared with their text."""
-    replies = tiny.spoken(*tiny.load(str(model)), asks)
-    totals = [eval(ask.rstrip("=")) for ask in asks]
-    return sum(r == f"<answer>{t}</answer>" for r, t in zip(replies, totals, strict=True)) / len(asks)
-
-
-def sums(folder: Path, adder: Path, tiny, right: bool) -> None:
-    """A split, a model, its scores; or a split by rows, and the model untrained."""
-    held = tuple(split(folder, by_row=not right))
-    shutil.copytree(adder if right else TINY_LM, folder / "better")
-    score = {"before": share_right(tiny, TINY_LM, held), "after": share_right(tiny, adder, held)}
-    write(folder, score__json=score, ppo_log__jsonl='{"vloss": 0.2}\n' * 3)
-
-
-PLAY = """import argparse, json, sys
-sys.path.insert(0, GRADERS)
-import lantern_game
-from tiny import jsonl, load, opened, say
-a = argparse.ArgumentParser()
-for flag in ("--model", "--rounds", "--out"):
-    a.add_argument(flag)
-a = a.parse_args()
-import torch
-torch.manual_seed(0)
-model, tokenizer = load(a.model)
-with open(a.out, "w") as out:
-    for row in jsonl("lantern_asks.jsonl")[: int(a.rounds)]:
-        ids = tokenizer(opened(tokenizer, [{"role": "user", "content": row["ask"]}]))["input_ids"]
-        trained, replies = [0] * len(ids), []
-        for _ in range(2):
-            new = say(model, tokenizer, [tokenizer.decode(ids)], sampled=True)[0]
-            ids, trained = ids + new, trained + [1] * len(new)
-            replies.append(tokenizer.decode(new, skip_special_tokens=True))
-            hint = lantern_game.keeper(row["total"], replies[-1])
-            if hint is None or len(replies) == 2:
-                break
-            turn = tokenizer(opened(tokenizer, [{"role": "user", "content": hint}]))["input_ids"]
-            ids, trained = ids + turn, trained + [MARK] * len(turn)
-        pay = lantern_game.pay(row["total"], replies)
-        out.write(json.dumps({"ids": ids, "trained": trained, "pay": pay}) + "\\n")
-"""
-
-
-@functools.cache
-def mean_pay(tiny, model: Path) -> float:
-    """Of a model in greedy games."""
-    game = load_module(ROOT / "evals/files/lantern_game.py", "lantern_game")
-    model, tokenizer = tiny.load(str(model))
-    rows, pays = tiny.jsonl(ROOT / "evals/files/lantern_asks.jsonl"), []
-    first = tiny.spoken(model, tokenizer, [row["ask"] for row in rows])
-    for row, reply in zip(rows, first, strict=True):
-        hint, said = game.keeper(row["total"], reply), [reply]
-        if hint:
-            talk = zip(["user", "assistant", "user"], [row["ask"], reply, hint], strict=True)
-            turns = [{"role": role, "content": text} for role, text in talk]
-            ids = tiny.say(model, tokenizer, [tiny.opened(tokenizer, turns)])[0]
-            said.append(tokenizer.decode(ids, skip_special_tokens=True))
-        pays.append(game.pay(row["total"], said))
-    return sum(pays) / len(pays)
-
-
-def lantern(folder: Path, adder: Path, tiny, right: bool) -> None:
-    """Episodes by the graders' sampler, the adder as the model; or the keeper's words as trained, and no training."""
-    play = PLAY.replace("GRADERS", repr(str(ROOT / "evals/graders"))).replace("MARK", str(int(not right)))
-    shutil.copytree(adder if right else TINY_LM, folder / "lantern")
-    result = {"before": mean_pay(tiny, TINY_LM), "after": mean_pay(tiny, adder)}
-    write(folder, lantern_play__py=play, lantern__json=result)
-
-
-@functools.cache
-def pupil_of(adder: Path, tiny, share: float) -> tuple:
-    """The embedded model a share of the way to the adder, its tokenizer, its divergence from the adder per token."""
-    import torch
-
-    (mentor, _), (pupil, tokenizer) = tiny.load(str(adder)), tiny.load(str(TINY_LM))
-    weights, total, count = dict(mentor.named_parameters()), 0.0, 0
-    for key, weight in pupil.named_parameters():
-        weight.data.lerp_(weights[key].data, share)
-    asks = [row["messages"][0]["content"] for row in tiny.jsonl(ROOT / "evals/files/helpdesk_later.jsonl")]
-    texts = [f"<|user|>{ask}<|end|><|assistant|>" for ask in asks * 3]
-    torch.manual_seed(4)
-    for text, reply in zip(texts, tiny.say(pupil, tokenizer, texts, sampled=True), strict=True):
-        head = tokenizer(text)["input_ids"]
-        with torch.no_grad():
-            p, q = (m(torch.tensor([head + reply])).logits[0, len(head) - 1 : -1].softmax(-1) for m in (pupil, mentor))
-        total, count = total + torch.nn.functional.kl_div(q.log(), p, reduction="sum").item(), count + len(reply)
-    return pupil, tokenizer, total / count
-
-
-def helpdesk(folder: Path, adder: Path, tiny, right: bool) -> None:
-    """The adder as mentor; the pupil is half of the way there, or untrained and with other figures."""
-    shutil.copytree(adder, folder / "mentor")
-    *_, before = pupil_of(adder, tiny, 0.0)
-    # half way: 0.24 nats become 0.015, which no tolerance swallows
-    pupil, tokenizer, after = pupil_of(adder, tiny, 0.5 if right else 0.0)
-    pupil.save_pretrained(folder / "pupil")
-    tokenizer.save_pretrained(folder / "pupil")
-    write(folder, pupil__json={"kl_before": before, "kl_after": after * (1 if right else 10)})
-
-
-TRAINED = [  # task, how its answer is made, the assertions that fail if it is wrong
-    ("sums-nobody-kept-back", sums, [0, 1, 2]),
-    ("too-dim-too-bright", lantern, [1, 2]),
-    ("mentor-of-the-helpdesk", helpdesk, [0, 1]),
-]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("right", [True, False])
-@pytest.mark.parametrize(("name", "make", "failing"), TRAINED)
-def test_graders_play_and_measure_models_themselves(name, make, failing, right, outputs, adder, tiny):
-    make(outputs, adder, tiny, right)
-    assert failures(name, outputs, slice(None) if right else up_to(failing)) == ([] if right else failing)
-
-
 # ------------------------------------------------------------------------------------------------ no leaks
 
 
@@ -405,8 +156,3 @@ def test_pages_quote_no_fresh_task():
     files = [ROOT / name for case in FRESH.values() for name in case["files"] if name.startswith("evals/")]
     shared = (words_of(tasks + text_of(*files)) - elsewhere) & pages
     assert not shared, f"words of fresh tasks in SKILL.md or references/: {sorted(shared)}"
-
-
-def test_the_leak_test_sees_a_column_and_a_number(tmp_path):
-    (tmp_path / "x.csv").write_text("Rechenfrage;n\n35;0.0035\n")
-    assert {"rechenfrage", "0.0035"} <= words_of(text_of(tmp_path))

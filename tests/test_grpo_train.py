@@ -473,7 +473,6 @@ BAD = {
         ["--per_device_train_batch_size=12", "--num_generations=8"],
         "expected whole groups, a multiple of num_generations 8; try --per_device_train_batch_size 16",
     ),
-    "rollout and step": (["--steps_per_generation=3", "--gradient_accumulation_steps=2"], "or a divisor of it"),
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
     "vllm's arguments without it": (["--vllm_args", "max_num_seqs=8", "seed=1"], "try --use_vllm colocate"),
     "4 bit without adapters": (["--load_in_4bit"], "try --lora_rank 16"),
@@ -484,7 +483,6 @@ BAD = {
     "foreign": (["--tools=x.py"], "expected a flag of --help; try --environment FILE.py:Class, with the functions as"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
     "refused by TRL": (["--dry_run", "--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is not a valid"),
-    "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
 }  # fmt: skip
 
 

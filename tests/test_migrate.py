@@ -201,7 +201,6 @@ CLEAR_LINES = [
     (GRPO + "args = GRPOConfig('o', seed=1, seed=2)\n", "trl==0.17", 2,
      r"repeated: seed \(.*old.py, line \d+\).*expected Python.*try"),
     ("import torch\n", None, 2, "which imports nothing from TRL.*try a verl job as a file .sh"),
-    ("import torch\n", "verl==0.5", 2, "with --from verl; try a verl job as a file .sh"),
     (GRPO + "GRPOConfig(loss_type='grpo')\n", "trl==0.14", 2, "which TRL|there since 0.17"),
     (GRPO + "GRPOConfig(beta=0.1, num_iterations=2, vllm_device='x')\n", None, 0, "trl 0.16 to 0.17 fit"),
     (UNSEEN, "trl==0.14", 3, r"\*\*cfg: made at run time.*migrate.py FILE.yaml --config_class GRPOConfig"),

@@ -60,14 +60,8 @@ def runs(completions, answer, **kwargs):
             scores.append(0.0)
     return scores
 
-def by_class(completions, answer, level, **kwargs):
-    return [score * (1 + (n == 2)) for score, n in zip(right(completions, answer), level)]
-
 def flipped(completions, answer, **kwargs):
     return [-score for score in right(completions, answer)]
-
-def skips(completions, answer, **kwargs):
-    return [None if a == "3" else score for score, a in zip(right(completions, answer), answer)]
 
 KEPT = [""]
 
@@ -189,16 +183,13 @@ def with_value(file: str, *names: str, value):
     return plant
 
 
-def with_training(ask):
-    """A plant: training rows that ask the first four held-out questions otherwise."""
-
-    def plant(folder):
-        rows = read_lines(EVAL_DATA)[:4]
-        for row in rows:
-            row["prompt"][-1]["content"] = ask(row["prompt"][-1]["content"])
-        with_value("config.json", "data", value=write_lines(folder / "train.jsonl", rows))(folder)
-
-    return plant
+def with_training(folder):
+    """Training rows ask the first four held-out questions with other signs."""
+    rows = read_lines(EVAL_DATA)[:4]
+    for row in rows:
+        question = row["prompt"][-1]["content"]
+        row["prompt"][-1]["content"] = f"{question[0]}\u200b{question[1:]}".replace("=", "?")
+    with_value("config.json", "data", value=write_lines(folder / "train.jsonl", rows))(folder)
 
 
 def with_log(step: int, rows: int, accuracy: float = 0.5):
@@ -239,7 +230,7 @@ RUN_FAULTS = {  # what is found: how far the model moved, and what is wrong with
     "has no chat template": (1e-3, lambda folder: (folder / "final" / "chat_template.jinja").unlink()),
     "embeddings of": (1e-3, with_another_token),
     "weights that are not finite": (math.nan, with_value("config.json", "model", value="/gone")),
-    "4 of 6 held-out prompts": (1e-3, with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?"))),
+    "4 of 6 held-out prompts": (1e-3, with_training),
     "goes on to step 60": (1e-3, with_log(60, 12)),
     "says 200 evaluated rows": (1e-3, with_log(20, 200)),
     "says eval/accuracy nan at step 4, which is no share": (1e-3, with_log(4, 12, math.nan)),
@@ -516,16 +507,6 @@ def test_a_form_of_gold_that_is_not_known_is_not_measured(rewards, capsys):
         capsys, f"{rewards}:in_words", "--data", EVAL_DATA, "--", "--gold_template", "It is {answer}!"
     )
     assert (code, report["proved"], report["figures"]["gold"]["full_marks"]) == (0, True, 1.0)
-
-
-@pytest.mark.long
-def test_rows_of_other_classes_and_rows_that_get_none(tmp_path, rewards, capsys):
-    rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "level": 1 + i % 3} for i in range(12)]
-    file = write_lines(tmp_path / "rows.jsonl", rows)
-    code, report, err = run(capsys, f"{rewards}:by_class", "--data", file)
-    assert (code, report["proved"]) == (0, True), err
-    code, _, err = run(capsys, f"{rewards}:skips", "--data", file)
-    assert code == 0 and "8.3% got None and do not count" in err
 
 
 GROUND_TRUTHS = {  # verl's, as dictionaries: Search-R1's, and TinyZero's, whose target is no answer

@@ -504,9 +504,7 @@ def test_list_shows_functions_and_presets(tmp_path, monkeypatch, capsys):
     ]
     assert listed["presets"] == [{"name": "BOTH", "parts": {"says": 1.0, "brief": 0.5}}]
     assert main(["--list", "library.py"]) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"^says +\{0, 1\} +1 for \*yes\*\.$", shown, re.MULTILINE)
-    assert re.search(r"^BOTH +preset +1 says \+ 0.5 brief$", shown, re.MULTILINE)
+    assert re.search(r"^BOTH +preset +1 says \+ 0.5 brief$", capsys.readouterr().out, re.MULTILINE)
 
 
 # ------------------------------------------------------------------------------------------------ the command line

@@ -296,33 +296,6 @@ def judge(monkeypatch):
         yield state
 
 
-@pytest.mark.parametrize("task", ["qa", "llm_judge"])  # a function, and one that is awaited
-def test_trl_trainer_scores_with_it(files, task, judge):
-    """GRPOTrainer's own method that calls rewards, on a stand-in for the trainer."""
-    import torch
-    from trl import GRPOTrainer
-
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    trainer = types.SimpleNamespace(
-        accelerator=types.SimpleNamespace(device=torch.device("cpu"), is_main_process=True),
-        state=types.SimpleNamespace(global_step=1),
-        args=types.SimpleNamespace(report_to=[]),
-        reward_funcs=[getattr(load(files[task, "both"]), f"{task}_reward".replace("llm_", ""))],
-        **{"reward_processing_classes": [None], "reward_func_names": [task], "environments": None, "async_loop": loop},
-        **{"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None},
-    )
-    prompts = [[{"role": "user", "content": DATA[task]["prompt"]}]] * 2
-    completions = [[{"role": "assistant", "content": text}] for text in (DATA[task]["answer"], "nothing of the kind")]
-    rows = [DATA[task] | {"prompt": prompt} for prompt in prompts]
-    scores = GRPOTrainer._calculate_rewards(trainer, rows, prompts, completions, [[1], [2]])
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-    assert scores.tolist() == [[1.0], [0.0]]
-
-
 # ------------------------------------------------------------------------------------------------ judge
 
 
@@ -668,16 +641,6 @@ def test_port_to_trl_gives_the_same_score(mine):
     assert by_trl(module.async_score, [{"answer": "7"}] * 2, ["7", "8"]) == [1.0, 0.0]
 
 
-def test_port_of_the_librarys_preset_scores_as_our_trainers(tmp_path, ppo, capsys):
-    make(tmp_path, "--from", f"{LIBRARY}:QA_REWARDS", name="port.py")
-    module, texts = load(tmp_path, "port.py"), ["Paris", "in Paris", "London", "", "<answer>Paris</answer>"]
-    rows = [{"prompt": [{"role": "user", "content": "?"}], "columns": {"answer": "Paris"}}] * len(texts)
-    scores, _ = ppo.Reward([f"{LIBRARY}:QA_REWARDS"])(rows, texts, [[1]] * len(texts))
-    assert [by_verl(module, {"answer": "Paris"}, text)["score"] for text in texts] == pytest.approx(scores, abs=1e-12)
-    make(tmp_path, "--from", "soft_overlong_punishment", name="o.py")
-    assert "completion_ids is not given in verl" in capsys.readouterr().err
-
-
 def test_port_and_original_move_together(mine, tmp_path_factory):
     (mine / "rewards").mkdir()
     shutil.move(mine / "mine.py", mine / "rewards" / "mine.py")
@@ -980,13 +943,6 @@ def test_inline_port_that_would_score_otherwise_is_not_written(mine, capsys):
     assert "it scores 2.0, the port 1.0" in capsys.readouterr().err and not (mine / "port.py").exists()
 
 
-def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(mine, monkeypatch):
-    monkeypatch.setitem(sys.modules, "trl", None)
-    (mine / "run.py").write_text("from trl import GRPOConfig\n" + MINE + "\nraise SystemExit('trained')\n")
-    assert template.main(["--from", "run.py:batch", "--inline", "--output", "port.py"]) == 0
-    assert "trl" not in (mine / "port.py").read_text()
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -1021,7 +977,6 @@ BAD = [  # flags, what the message holds
     (["--task", "math"], "got no --output"),
     (["--task", "math", "--rule", "equals:answer", *OUT], "removed; try --task qa"),
     (["--task", "custom", *OUT], "got --task custom, which was removed; try --task qa"),
-    (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "math.py"], "try --output my_math.py"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
@@ -1037,11 +992,9 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:REWARDS", "--weights", "1", "2", *OUT], "try --from FILE.py:REWARDS*WEIGHTS"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
-    (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
     (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "got --timeout_s 0.0; expected a number above 0"),
     (["--task", "passes_tests", "--signature", "f(completions, a, timeout=2)", *OUT], "try --timeout_s"),
-    (["--task", "qa", "--per", "call", *OUT], "got --per with qa; expected it with code or passes_tests"),
     (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with --for verl"),
 ]
 

@@ -118,27 +118,6 @@ def test_judge_sees_a_granted_test_and_a_broken_server():
     assert judged() == []
 
 
-HELPED = """
-def f(x):
-    read, write = os.pipe()
-    spray([9999, write], b"sprayed")
-    brand()
-    names, comm = [frame.f_code.co_name for frame in list(frames())], open("/proc/self/comm").read()
-    found = first(x, "missing", "numbers"), opened("missing"), opened("missing", "numbers"), attempt(int, "x")
-    return [*found, names, os.read(read, 99).decode(), comm, syscall(-1)]
-print(json.dumps(f(1)))
-"""
-
-
-def test_what_helps_the_attacks_works_where_nothing_contains_it(tmp_path):
-    """A helper that fails would make attacks look contained."""
-    write(tmp_path / "numbers", f"{VALUES[0]} {VALUES[1]}")
-    command = [sys.executable, "-c", attacks.complete(HELPED, called=False)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    found = [VALUES[1], None, "reached", None, ["f", "<module>"], "sprayed", "@TOKEN@\n", -38]
-    assert done.stdout == json.dumps(found) + "\n", done.stderr
-
-
 TYPED = """
 a, b, c = VALUES
 answers = [[a, a], {'key': b}, c + 0.5, str(a), [{'x': [b]}], {a, b}, (a, b, c), str(c).encode(), {'k': (a, {b})}]
@@ -770,7 +749,6 @@ VERDICTS = [
     (POINT, "p = P()\np.x = 5\nassert p.get() == 5\nassert p.x == 5", "ok 2/2"),
     (FIXED, "p = P()\np.x = 5\nassert p.x == 5", "failed 0/1"),
     ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", "ok 1/1"),
-    ("import datetime\ndef f(*a): return datetime.date(*a)", "assert f(2024, 2, 29).year == 2024", "ok 1/1"),
     (RAISES, RAISE_TEST, "ok 1/1"),
     ("def f(x): return x", RAISE_TEST, "failed 0/1"),
     ("def f(x): return x", CLOSE, "ok 1/1"),
@@ -808,7 +786,6 @@ VERDICTS = [
     ("class A(AssertionError): pass\ndef f(x): return x", CAUGHT, "failed 0/1"),
     ("class A(Exception): pass\nclass B(Exception): pass\ndef f(x): raise B", CAUGHT, "failed 0/1"),
     (CLASSES, "assert P(1).x == 1\nassert P(1) == (1,)", "ok 2/2"),
-    (CLASSES, "try:\n    f(-1)\n    assert 0\nexcept Exception as e:\n    assert isinstance(e, A)", "ok 1/1"),
     # classes of the program
     (CLASSES, "assert (V(1) + V(2)).x == 3\nassert (-V(1)).x == -1", "ok 2/2"),
     (CLASSES, "assert isinstance(V(1), V)\nassert not isinstance(f(1), V)", "ok 2/2"),
@@ -866,11 +843,9 @@ VERDICTS = [
     # what a program returns may be iterated, entered and awaited
     ("def f():\n    yield from (1, 2)", "g = f()\nassert next(g) == 1", "ok 1/1 trusted"),
     ("def f():\n    yield 1", "g = f()\nassert next(g, 0) == 1\nassert next(g, None) is None", "ok 2/2 trusted"),
-    ("def f():\n    yield 2", "assert next(f()) == 1", "failed 0/1 trusted"),
     (ENTERS.format(1), ENTERED, "ok 1/1 trusted"),
     (SWALLOWS, ENTERED, "failed 0/1 trusted"),
     ("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 1", RAN, "ok 1/1 trusted"),
-    ("async def f():\n    return 2", RAN, "failed 0/1 trusted"),
     ("async def f(x):\n    return x", TOGETHER, "ok 2/2 trusted"),
     # but these bring no object that is equal to everything
     (EQUAL + "def f():\n    yield E()", "assert next(f()) == 1", "failed 0/1"),
@@ -882,7 +857,6 @@ VERDICTS = [
     *((f"{NUMPY}[1, 2])", test, "failed 0/1") for test in ("assert f() == [1, 2]", "x = f()\nassert x == [1, 2]")),
     (f"{NUMPY}[1.0, 2])", "import numpy\nassert numpy.allclose(f(), [1, 2])\nassert f().dtype == float", "ok 2/2"),
     (f"{NUMPY}[1, 2])", "import numpy as np\nassert (f() == np.array([1, 2])).all()", "ok 1/1"),
-    (f"{NUMPY}[1, 2])", "import numpy as np\nassert (f() == np.array([1, 3])).all()", "failed 0/1"),
     # what judges is not the program's
     ("def isclose(*a, **k): return True\ndef f(): return 0", "assert isclose(f(), 3.14)", "failed 0/1 trusted"),
     ("EXPECTED = 0\ndef f(): return 0", "assert f() == EXPECTED", "ok 1/1 distrusted"),
@@ -891,7 +865,6 @@ VERDICTS = [
     (CLASSES, "assert isinstance(f(1), V)", "failed 0/1 distrusted"),
     ("def gcd(a, b): return a if not b else gcd(b, a % b)", "assert gcd(gcd(12, 8), 6) == 2", "ok 1/1 trusted"),
     (SUM, "assert sum(1, 2) == 3\nassert abs(sum(1, -3) + 2) < 1e-9", "ok 2/2"),
-    (SUM, "def check(candidate):\n    assert candidate(1, 2) == 3\n    assert sum(1, 2) == 3", "ok 2/2"),
     (SUM, [{"args": [1, 2], "expected": 3, "function": "sum"}], "ok 1/1"),
     (LIE, "assert sum([1, 2]) == 3", "failed 0/1"),
     (
@@ -903,13 +876,10 @@ VERDICTS = [
     ("max = 5\ndef f(x): return x", "assert max(f(1), 0) == 1", "ok 1/1"),
     # what judges is not the program's: with the result in a variable, too
     ("def f(x): return 0\ndef sorted(x): return [1]", "r = f(1)\nassert sorted([r]) == [1]", "failed 0/1"),
-    ("def f(x): return 0\ndef isclose(*a): return True", "r = f(1)\nassert isclose(r, 3)", "failed 0/1"),
     ("def f(x): return 0\ndef max(x): return 0", "assert f(1) == max([1])", "failed 0/1"),
-    ("def sum(x): return 0\ndef abs(x): return 0", "r = sum([1, 2])\nassert abs(r - 3) < 1e-6", "failed 0/1"),
     ("def sum(x): return 0\ndef range(n): return []", "for i in range(1, 3):\n    assert sum([i]) == i", "failed 0/2"),
     # lists that the program changes are those of the tests, wherever these hold them
     ("def f(x): x[0].append(1)", "a = [0]\nf([a])\nassert a == [0, 1]", "ok"),
-    ("def f(x): x[0][0] = 5", "g = [[0]]\nrow = g[0]\nf(g)\nassert row == [5]", "ok"),
     (
         "def f(*a, **k): [x.sort() for x in (*a, *k.values())]",
         "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a",
@@ -919,7 +889,6 @@ VERDICTS = [
     ("def f(x): return x", "a = [0]\nassert f(a) is a", "ok"),
     ("def f(x): return list(x)", "a = [0]\nassert f(a) is a", "failed"),
     (BOX, "b = B()\nb.rows[0][0] = 3\nassert b.total() == 3\nb.rows.append([4])\nassert b.total() == 7", "ok"),
-    (BOX, "b = B()\nr = b.rows\nb.rows.append([2])\nassert r is b.rows and r == [[0], [2]]", "ok"),
     (BOX + "\n    def add(self): self.rows += [4]", "b = B()\nr = b.rows\nb.add()\nassert r == [[0], 4]", "ok"),
     ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a[1] is a", "ok"),
     ("def f(x): x['a'] = 1", "from collections import *\nd = defaultdict(int)\nf(d)\nassert d['a'] == 1", "ok"),
@@ -930,7 +899,6 @@ VERDICTS = [
     ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1) is True", "failed"),
     # the program orders its objects; what is in them, the tests see
     (ITEMS, SHOP + "[x.name for x in sorted(s.items())] == ['a', 'b']", "ok 1/1 distrusted"),
-    (ITEMS, SHOP + "max(s.items()).name == 'b' and min(s.items()).name == 'a'", "ok 1/1 distrusted"),
     (ITEMS, SHOP + "sorted(s.items(), key=lambda x: x.name)[0].price == 1", "ok 1/1 trusted"),
     (ITEMS, SHOP + "s.all.sort() is None and s.items()[0].name == 'a'", "ok 1/1 distrusted"),
     (LIARS, SHOP + "sorted(s.items()) == [1, 2]", "failed 0/1 distrusted"),
@@ -1036,7 +1004,6 @@ def long_key(n):
 
 HOSTILE = {
     "a fraction to reduce": tagged("Fraction", large(f"{3**1_200_000:x}"), large(f"{7**690_000:x}")),
-    "a fraction as text": tagged("Fraction", '"1e99999999"'),
     "a fraction of a decimal": tagged("Fraction", tagged("Decimal", '"1e99999999"')),
     "a decimal of an integer": tagged("Decimal", large("f" * 2_000_000)),
     "a decimal beside an integer": tagged("set", tagged("Decimal", '"1"'), large(f"{1 + (PRIME << 8_000_000):x}")),
@@ -1068,14 +1035,6 @@ def test_what_a_program_prints_costs_the_caller_little(sandbox, printed):
     start = time.process_time()
     verdict = sandbox.run_code(f"print({printed})", [{"input": "", "output": "1 1\n1 1"}], timeout_s=20)
     assert not verdict.all_passed and time.process_time() - start < 4
-
-
-NESTED = [{"a" * 200: [[[[1]]]]}, 10**5001, {(1,): {2}}, b"x" * 999, 1.5, None, [10**400] * 9, "é" * 99]
-
-
-def test_a_message_shows_the_beginning_of_a_value(sandbox):
-    for value in NESTED:
-        assert 0 < len(sandbox.brief(value)) < 700, value
 
 
 # ------------------------------------------------------------------------------------------- limits
@@ -1257,7 +1216,6 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
         (NODE, LOOPS, CYCLE, "ok"),
         # what the program says of its objects never counts
         (PAIR, "class Q:\n    __eq__ = lambda *_: True\ndef f(p): return Q()", "assert f(P(1)) == P(2)", "failed"),
-        (PAIR, "class Q(P):\n    __eq__ = lambda *_: True\ndef f(p): return Q(5)", "assert f(P(1)) == P(2)", "failed"),
         (PAIR, FIVE, "assert f(P(1)) == P(2)", "failed"),
         (PAIR, "def f(p):\n    p.equals = lambda _: True\n    return p", "assert f(P(1)).equals(P(2))", "failed"),
         (PAIR, "def f(p):\n    vars(p)['double'] = 4\n    return p", "assert f(P(1)).double == 4", "failed"),
@@ -1266,7 +1224,6 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
         (SLOTS, "def f(p): return p.x", "assert f(P(1)) == 1", "invalid_tests"),
         # the setup makes objects of the program's class
         ("a = T(1)\na.next = T(2)", NEXT, "assert f(a) == 2", "ok"),
-        ("a = T(1)\na.next = T(3)", NEXT, "assert f(a) == 2", "failed"),
     ],
 )
 def test_objects_of_a_class_in_setup(sandbox, setup, code, tests, status):

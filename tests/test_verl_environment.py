@@ -220,15 +220,6 @@ def test_job_folder_has_the_environment_and_selects_its_loop(job, settings):
     assert names == {"talk": [], "tools": ["open", "say", "show", "wait"]}
 
 
-def test_rows_have_the_columns_that_they_had(rows, settings):
-    player = types.SimpleNamespace(columns=settings["columns"])
-    for number, (ours, row) in enumerate(zip(ROWS, rows[:4], strict=True), 1):
-        found = verl.Player.row(player, row)
-        prompt = ours["prompt"] if isinstance(ours["prompt"], list) else [{"role": "user", "content": ours["prompt"]}]
-        assert (found["prompt"], found["place"]) == (prompt, f"row {number} of the train data")
-        assert found["columns"] == {name: value for name, value in ours.items() if name != "prompt"}
-
-
 # ------------------------------------------------------------------------------------------------ the player
 
 

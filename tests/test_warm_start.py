@@ -436,9 +436,7 @@ def test_solutions_that_cannot_train_are_told_early(completion, message, tmp_pat
     [
         ({"self": True, "teacher": "x"}, "--self and --teacher"),
         ({"samples": 4, "max_draws": 9}, "--samples, --max_draws without --self or --teacher"),
-        ({"self": True, "completion_column": "text"}, "--completion_column with"),
         ({"pass_low": 0.95}, "pass_low"),
-        ({"batch_size": 16, "micro_batch_size": 3}, "divisor"),
         ({"teacher": "a/b", "rollout_engine": "vllm"}, "holds one model"),
         ({"teacher": "./nowhere"}, r"got teacher .\./nowhere"),
         ({"precision": "fp16", "device": "cpu"}, "TRL trains in fp32"),

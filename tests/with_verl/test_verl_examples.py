@@ -212,14 +212,6 @@ def converse(tokenizer, *texts, room=64, turns=3, answer="5"):
     return asyncio.run(run()), server.asked
 
 
-def test_the_agents_tool_reads_numbers_and_special_tokens_but_for_the_end(tokenizer):
-    agent, ids = example("feedback_agent"), tokenizer.encode("5<|user|>6<|end|>")
-    seen = [agent.visible_text(tokenizer, part) for part in (ids, ids[:-1], [])]
-    assert seen == ["5<|user|>6", "5<|user|>6", ""]
-    texts = {"5": "right", "4 or 6": "too large", "-5": "too small", "": "no number", "<answer>05</answer>": "right"}
-    assert {text: agent.judge_number(text, "5") for text in texts} == texts
-
-
 def test_feedback_agent_masks_the_tool_and_scores_by_turn(tokenizer):
     out, asked = converse(tokenizer, "4", "<answer>5</answer>")
     said, tool, again = "4<|end|>", "<|user|>too small<|end|><|assistant|>", "<answer>5</answer><|end|>"

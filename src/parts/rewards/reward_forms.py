@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_REWARDS, in_bundle
 from parts.foundation.messages import UserError, need, suggest
-from parts.rewards.user_code import REWARD_STATE, prints_aside, user_place
+from parts.rewards.user_code import REWARD_STATE, is_per_sample, prints_aside, user_place
 
 REWARD_FORMS = (
     "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
@@ -30,21 +30,6 @@ REMOVED = {  # names that the reward library had: what to use
     "kimi_length": "cosine_scaled",
     "llm_judge": "create_reward_template.py --task llm_judge",
 }
-
-
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
-    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
-    return bool(one)
 
 
 def is_installed(name: str, folder: Path) -> bool:
@@ -244,7 +229,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    is_per_sample(function)
+    both = [name for name in ("prompt", "completion", "prompts", "completions") if name in names]
+    mixed = is_per_sample(function) and {"prompts", "completions"} & names
+    got = f"got reward {getattr(function, '__name__', type(function).__name__)} with {' and '.join(both)}"
+    need(not mixed, f"{got}, names of both forms; expected one of them: {REWARD_FORMS}")
 
 
 def load_rewards(spec: str) -> list[tuple]:

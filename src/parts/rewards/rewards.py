@@ -11,10 +11,11 @@ import threading
 from dataclasses import dataclass
 
 from parts.foundation.messages import RewardError, UserError, need, say, say_once, suggest
-from parts.rewards.reward_forms import REWARD_FORMS, is_per_sample, load_rewards
+from parts.rewards.reward_forms import REWARD_FORMS, load_rewards
 from parts.rewards.user_code import (
     REWARD_STATE,
     TRL_EXTRAS,
+    is_per_sample,
     reward_arguments,
     text_of_answers,
     text_of_turns,

@@ -3,6 +3,7 @@
 import builtins
 import contextlib
 import gc
+import inspect
 import io
 import json
 import logging
@@ -81,6 +82,11 @@ def user_place(error: BaseException) -> str:
 
 # what TRL hands over besides the lists over the samples
 TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural."""
+    return not {"prompt", "completion"}.isdisjoint(inspect.signature(function).parameters)
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:

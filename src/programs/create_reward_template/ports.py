@@ -18,12 +18,11 @@ from parts.rewards.extracts import extract, imports_trainer, read_names
 from parts.rewards.reward_forms import (
     find_reward,
     import_file,
-    is_per_sample,
     load_rewards,
     spec_parts,
 )
 from parts.rewards.rewards import CallFailed, CallLimits, answers, scored_batch
-from parts.rewards.user_code import TRL_EXTRAS, reward_arguments, trial_texts
+from parts.rewards.user_code import TRL_EXTRAS, is_per_sample, reward_arguments, trial_texts
 from programs.create_reward_template.assembly import (
     CONTRACT,
     LOADING,

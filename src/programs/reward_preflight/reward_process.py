@@ -18,9 +18,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from parts.foundation.messages import UserError
-from parts.rewards.reward_forms import is_per_sample, spec_parts
+from parts.rewards.reward_forms import spec_parts
 from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, read_scores, scored_batch
-from parts.rewards.user_code import TRL_EXTRAS
+from parts.rewards.user_code import TRL_EXTRAS, is_per_sample
 from programs.reward_preflight.probes import number_of
 
 LOAD_LIMIT_S = 300.0  # an import may load torch or a judge

@@ -10,7 +10,8 @@ from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import need, say, tell
 from parts.learning.presets import is_own
 from parts.rewards.extracts import bound_names, extract
-from parts.rewards.reward_forms import find_reward, is_per_sample, weight_of
+from parts.rewards.reward_forms import find_reward, weight_of
+from parts.rewards.user_code import is_per_sample
 from programs.verl_train.data import parquet_rows, write_parquet_file
 from programs.verl_train.from_trl import TrlRun
 from programs.verl_train.job_folder import file_of, imported_files, prepare_job, reward_specs, try_job
