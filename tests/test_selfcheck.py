@@ -332,6 +332,7 @@ SCRIPT_FAULTS = {  # the check that has to name it, the text of ppo_train.py, wh
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", SCRIPT_FAULTS)
 def test_planted_fault_of_a_script_is_named(run_checks, adapted, fault):
     check, *pair = SCRIPT_FAULTS[fault]

@@ -513,6 +513,10 @@ def nan(prompts, completions, **kwargs):
     return [float("nan")] * len(completions)
 
 
+def texts(prompts, completions, **kwargs):
+    return [len(p + c) for p, c in zip(prompts, completions)]
+
+
 class Both(list):
     weights = [1.0, 0.5]
 
