@@ -59,15 +59,15 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       745-955  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #      958-1257  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
 #     1260-1366  extracts         Extract from a Python file what some of its names need
-#     1369-1569  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1572-1683  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1686-1935  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1938-2095  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2098-2333  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2336-2948  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     2951-3326  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3329-3438  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3441-3629  command          The command line
+#     1369-1574  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1577-1688  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1691-1928  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1931-2088  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2091-2326  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2329-2941  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     2944-3319  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3322-3431  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3434-3622  command          The command line
 
 import argparse
 import ast
@@ -1414,6 +1414,11 @@ def user_place(error: BaseException) -> str:
 TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural."""
+    return not {"prompt", "completion"}.isdisjoint(inspect.signature(function).parameters)
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -1703,21 +1708,6 @@ REMOVED = {  # names that the reward library had: what to use
 }
 
 
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
-    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
-    return bool(one)
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -1915,7 +1905,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    is_per_sample(function)
+    both = [name for name in ("prompt", "completion", "prompts", "completions") if name in names]
+    mixed = is_per_sample(function) and {"prompts", "completions"} & names
+    got = f"got reward {getattr(function, '__name__', type(function).__name__)} with {' and '.join(both)}"
+    need(not mixed, f"{got}, names of both forms; expected one of them: {REWARD_FORMS}")
 
 
 def load_rewards(spec: str) -> list[tuple]:

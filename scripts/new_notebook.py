@@ -31,9 +31,9 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       111-120  bundle        Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       123-319  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
 #       322-342  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       345-491  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       494-743  reward forms  The forms that a reward function may have, and loading rewards from files
-#       746-951  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       345-496  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       499-736  reward forms  The forms that a reward function may have, and loading rewards from files
+#       739-944  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -356,6 +356,11 @@ def user_place(error: BaseException) -> str:
     return places[-1] if places else ""
 
 
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural."""
+    return not {"prompt", "completion"}.isdisjoint(inspect.signature(function).parameters)
+
+
 @contextlib.contextmanager
 def prints_aside() -> Iterator[None]:
     """Send what a user's code prints to stderr, as stdout is for results; works as a decorator too."""
@@ -509,21 +514,6 @@ REMOVED = {  # names that the reward library had: what to use
     "kimi_length": "cosine_scaled",
     "llm_judge": "create_reward_template.py --task llm_judge",
 }
-
-
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
-    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
-    return bool(one)
 
 
 def is_installed(name: str, folder: Path) -> bool:
@@ -723,7 +713,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    is_per_sample(function)
+    both = [name for name in ("prompt", "completion", "prompts", "completions") if name in names]
+    mixed = is_per_sample(function) and {"prompts", "completions"} & names
+    got = f"got reward {getattr(function, '__name__', type(function).__name__)} with {' and '.join(both)}"
+    need(not mixed, f"{got}, names of both forms; expected one of them: {REWARD_FORMS}")
 
 
 def load_rewards(spec: str) -> list[tuple]:

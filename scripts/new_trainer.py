@@ -51,18 +51,18 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1122-1205  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
 #     1208-1226  prompts        Load training and held-out prompts as token ids
 #     1229-1247  extracts       Extract from a Python file what some of its names need
-#     1250-1426  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1429-1678  reward forms   The forms that a reward function may have, and loading rewards from files
-#     1681-1711  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1714-1729  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#     1732-1775  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1778-1784  losses         The KL to the reference, policy and value losses, and how losses per token become one …
-#     1787-1851  idle settings  Settings without effect in a configuration: named at the start, with what would …
-#     1854-1865  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1868-1916  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
-#     1919-2144  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2147-2283  training       The check of a page, its run, and the results of both
-#     2286-2529  command        The command line
+#     1250-1431  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1434-1671  reward forms   The forms that a reward function may have, and loading rewards from files
+#     1674-1704  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1707-1722  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#     1725-1768  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1771-1777  losses         The KL to the reference, policy and value losses, and how losses per token become one …
+#     1780-1844  idle settings  Settings without effect in a configuration: named at the start, with what would …
+#     1847-1858  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1861-1909  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
+#     1912-2137  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2140-2276  training       The check of a page, its run, and the results of both
+#     2279-2522  command        The command line
 
 import argparse
 import ast
@@ -1271,6 +1271,11 @@ def user_place(error: BaseException) -> str:
     return places[-1] if places else ""
 
 
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural."""
+    return not {"prompt", "completion"}.isdisjoint(inspect.signature(function).parameters)
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -1444,21 +1449,6 @@ REMOVED = {  # names that the reward library had: what to use
     "kimi_length": "cosine_scaled",
     "llm_judge": "create_reward_template.py --task llm_judge",
 }
-
-
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
-    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
-    return bool(one)
 
 
 def is_installed(name: str, folder: Path) -> bool:
@@ -1658,7 +1648,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    is_per_sample(function)
+    both = [name for name in ("prompt", "completion", "prompts", "completions") if name in names]
+    mixed = is_per_sample(function) and {"prompts", "completions"} & names
+    got = f"got reward {getattr(function, '__name__', type(function).__name__)} with {' and '.join(both)}"
+    need(not mixed, f"{got}, names of both forms; expected one of them: {REWARD_FORMS}")
 
 
 def load_rewards(spec: str) -> list[tuple]:

@@ -31,41 +31,42 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 """
 
 # Contents
-#        96-136  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       139-335  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       338-358  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       361-379  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       382-405  user scripts        A user's Python script or notebook, read from its source
-#       408-482  extracts            Extract from a Python file what some of its names need
-#       485-496  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       499-687  paired tests        Intervals, paired tests, pass@k
-#       690-764  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       767-876  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      879-1185  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1188-1484  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1487-1693  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1696-2000  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2003-2104  own names           Names of self-written loops: what the words of a name say of a log's column or a …
-#     2107-2334  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     2337-2630  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2633-2876  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2879-2931  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2934-3084  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     3087-3322  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3325-3622  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3625-3821  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3824-4116  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4119-4287  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4290-4369  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4372-4466  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4469-4726  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4729-4825  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4828-5574  page                The page
-#     5577-5634  command             The command line
+#        97-137  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       140-336  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       339-359  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       362-380  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       383-406  user scripts        A user's Python script or notebook, read from its source
+#       409-483  extracts            Extract from a Python file what some of its names need
+#       486-497  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       500-688  paired tests        Intervals, paired tests, pass@k
+#       691-765  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       768-877  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      880-1186  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1189-1485  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1488-1694  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1697-2001  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2004-2099  own names           Names of self-written loops: what the words of a name say of a log's column or a …
+#     2102-2332  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     2335-2628  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2631-2882  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2885-2937  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2940-3098  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     3101-3336  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3339-3643  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3646-3863  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3866-4158  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4161-4329  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4332-4411  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4414-4508  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4511-4768  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4771-4868  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4871-5617  page                The page
+#     5620-5677  command             The command line
 
 import argparse
 import ast
 import base64
+import bisect
 import contextlib
 import csv
 import datetime
@@ -2024,10 +2025,7 @@ FITS = {  # figure of --columns or text of a sample -> kinds of its words; of se
     **{name: (name,) for name in ("kl", "lr", "entropy", "truncated", "prompt", "completion")},
     "gold": ("gold", "gold right", "gold completion"),
 }
-# of a score that may be any model's or a game's, these tell that it is of RL: other figures, words of its name
-OF_RL = {"kl", "entropy", "length", "truncated", "reward_std"}
-REWARDS = {*"reward rew r return ret pay paid payoff utility belohnung lohn".split()}
-STEPS = {"step", "update", "upd", "episode", "schritt"}  # not those of games and of other models, as round, iteration
+OF_RL = {"kl", "entropy", "length", "truncated", "reward_std"}  # no table of matches or of boosting has them
 
 
 def words_of(name: str) -> list[str]:
@@ -2071,13 +2069,10 @@ def own_columns(run: LoggedRun) -> dict[str, list[str]]:
     figures = {*fits, *run.series} - {"step", "length"}
     if not grows or not figures & {"reward", "score"} or not figures - {"reward", "score"}:
         return {}
-    evaluated = fits.get("accuracy", [run.names["held_out"]] if "held_out" in run.names else [])
-    scores, held_out = ([*map(words_of, names)] for names in (fits.get("reward", []), evaluated))
-    alike = [
-        {word for word in words if KIND.get(word) != "held"} - {"train", "learn"} for words in [*scores, *held_out]
-    ]
-    of_rl = {*fits, *run.series} & OF_RL or any(REWARDS & {*words} for words in scores)
-    if scores and not of_rl and (alike[0] in alike[1:] if held_out else not STEPS & {*words_of(steps[0])}):
+    scores = {word for name in fits.get("reward", ()) for word in words_of(name)}
+    of_matches = "point" in scores and ["win"] in map(words_of, run.columns)
+    of_boosting = {"train", "score"} <= scores and min(run.values("lr"), default=0.0) >= 0.05
+    if (of_matches or of_boosting) and not {*fits, *run.series} & OF_RL:
         return {}
     return {figure: names for figure, names in fits.items() if figure != "step" or not known}
 
@@ -2223,7 +2218,10 @@ def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
     files.sort(key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0])))
     rows = [row | {"kind": kind} for path, kind in files for row in rows_of_samples(path, run)]
-    return [row for row in rows if "completion" in row]
+    samples = [row for row in rows if "completion" in row]
+    if len(rows) > len(samples):
+        run.remarks.append(f"verl's dumps of samples: {len(rows) - len(samples)} lines are not samples; left out")
+    return samples
 
 
 def turns_of(completion) -> tuple[str, list]:
@@ -2638,6 +2636,7 @@ NO_LOG = re.compile(r"(requirements|readme|licen[cs]e|notice).*\.txt", re.IGNORE
 FURTHER = ("logs/*", "log/*", "wandb/*/files/*.log")  # where logs are, if the folder itself has none
 # series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
+OF_TRIALS = re.compile(r"\b(trial|experiment|variant|sweep)", re.IGNORECASE)
 PAIRS = re.compile(r"(?<!\S)(train/|eval_)?(rewards/)?(chosen|margins?)(?!\S)")  # of DPO, KTO, a reward model
 ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accuracy"}  # without a score beside it
 
@@ -2692,13 +2691,19 @@ def is_log(path: Path, least: int = 0) -> bool:
 
 
 def has_rl(run: LoggedRun) -> bool:
-    """Whether a log has metrics that only RL has, or values that are not finite; a table of trials is no log."""
-    rates = run.values("lr")
-    changes = [b - a for a, b in itertools.pairwise(rates) if a != b]
-    if sum(a * b < 0 for a, b in itertools.pairwise(changes)) > max(2, len(rates) // 4):  # up and down: one trial a row
-        return False
+    """Whether a log has metrics that only RL has, or values that are not finite."""
     of_pairs = PAIRS.search(" ".join(run.columns)) and "objective/scores" not in run.columns
-    return bool(run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES))
+    return not is_of_trials(run) and bool(
+        run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES)
+    )
+
+
+def is_of_trials(run: LoggedRun) -> bool:
+    """Whether each row is a trial of its own: the rows are numbered as such, and the learning rate goes up and down."""
+    changes = [b - a for a, b in itertools.pairwise(run.values("lr"))]
+    turns = sum(a * b < 0 for a, b in itertools.pairwise(changes))
+    numbered = OF_TRIALS.search(" ".join(run.columns)) and not any(map(names_step, run.columns))
+    return bool(numbered) and 4 * turns > len(changes)
 
 
 def starts_of(path: Path) -> list[Path]:
@@ -2764,6 +2769,7 @@ def load_run(
         drop_padded(run)
     names = ", ".join(run.columns)
     scores = [name for name in run.columns if re.search("(?i)reward|return|score|^value$", name)]
+    need(not is_of_trials(run), f"got {path}, a table of trials; expected one run; try the log of one of them")
     need(
         has_rl(run) or not is_samples(path, ("completion", "prompt")) or is_samples(path),
         f"got {path}, samples without scores; expected a score of each, and the log of the run beside them; try the "
@@ -2965,21 +2971,23 @@ def overflow(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def jump_at(run: LoggedRun, name: str, step: int) -> Fact | None:
-    """A fact if a figure goes back towards where the run began, by over 1.2 times its noise."""
-    points = run.points(name)
-    before, after = ([value for at, value in points if (at < step) is early] for early in (True, False))
-    before, after, start = before[-6:], after[:3], statistics.median([value for _, value in points[:3]] or [0.0])
-    if len(before) < 4 or len(after) < 2:
-        return None
-    a, b = statistics.median(before), statistics.median(after)
-    scatter = max(noise(before), noise(run.values(name)), 0.02 * abs(a), 1e-6)
-    jumps = abs(b - a) > 1.2 * scatter and (b - a) * (start - a) >= 0.6 * (start - a) ** 2
-    return (
-        run.fact(name, f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began", step)
-        if jumps
-        else None
-    )
+def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, least: float) -> list[Fact]:
+    """Facts on figures that at one step go back towards where the run began, by over `least` times their noise."""
+    facts = []
+    for name, (points, usual) in series.items():
+        place = bisect.bisect_left(points, (step, -math.inf))
+        parts = (points[max(0, place - 6) : place], points[place : place + 3], points[:3])
+        before, after, begin = ([value for _, value in part] for part in parts)
+        if len(before) < 4 or len(after) < 2:
+            continue
+        a, b, start = map(statistics.median, (before, after, begin))
+        scatter = max(noise(before), usual, 0.02 * abs(a), 1e-6)
+        way = math.copysign(1, start - a)
+        back = min(way * (b - a), way * (after[0] - before[-1]))  # at this very step, and it stays there
+        if min(abs(b - a), abs(start - a)) > least * scatter and back >= 0.6 * abs(start - a):
+            text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
+            facts.append(run.fact(name, text, step))
+    return facts
 
 
 @cause(
@@ -2990,18 +2998,24 @@ def jump_at(run: LoggedRun, name: str, step: int) -> Fact | None:
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
     """The run jumps at a restart: weights, optimizer, schedule, data order or settings differ from those before."""
-    rates, kl = run.points("lr")[1:], run.points("kl")
+    rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
+    series = {name: (run.points(name), noise(run.values(name))) for name in named}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
+    kl = run.points("kl")
     first = max(2 * abs(kl[0][1]), 1e-6) if kl else 0.0  # the KL of the starting weights, up to rounding
     past = [(step, value, [before for _, before in kl[i - 5 : i]]) for i, (step, value) in enumerate(kl) if i >= 5]
     started = {step for step, value, before in past if abs(value) <= first and statistics.median(before) > 100 * first}
-    for step in sorted({*anew, *started, *run.settings.get("restarts", ())}):
-        facts = [fact for name in ("entropy", "score", "length") if (fact := jump_at(run, name, step))]
-        if facts or (step in anew and not run.learns()):  # a new schedule is itself a jump
+    restarts = {*anew, *started, *run.settings.get("restarts", ())}
+    for step in sorted({*restarts, *run.steps()[5:-2]}):
+        facts = jumps_at(run, series, step, 1.2 if step in restarts else 2)
+        if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
             shows = "KL to the start is 0 again" if step in started else "log shows a restart"
             restart = Fact(f"the {shows} at step {step}", "kl" if step in started else "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [restart, *facts], since=step)
+        # without a known restart, entropy and another series must jump back at once
+        if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
+            return Evidence(CERTAIN + 0.06, facts, since=step)
     return None
 
 
@@ -3438,6 +3452,15 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     return unpaid_answers(run).get("gold_mismatch")
 
 
+def is_read(function: ast.FunctionDef, name: str) -> bool:
+    """Whether a function reads a parameter, and not only counts it."""
+    inside = [*ast.walk(function)]
+    idle = [node.iter for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
+    idle += [x for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len" for x in node.args]
+    counted = {leaf for node in idle for leaf in ast.walk(node)}
+    return any(isinstance(node, ast.Name) and node.id == name and node not in counted for node in inside)
+
+
 def placeholder(source: str) -> str:
     """Why a reward's source may give constant scores: it ignores completions or turns exceptions into scores; or ""."""
     try:
@@ -3446,9 +3469,7 @@ def placeholder(source: str) -> str:
         return ""
     for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        names = "|".join(given)
-        body = re.sub(rf"len\(({names})\)|for _ in ({names})\b", "", "\n".join(map(ast.unparse, function.body)))
-        if given and not re.search(rf"\b({names})\b", body):  # at most counted
+        if given and not any(is_read(function, name) for name in given):
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
@@ -3707,6 +3728,10 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
+    if len(rates) >= 5 and is_warming_up(run):
+        *_, before, last = run.steps()
+        if last + (last - before) > steps > 0:
+            return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
@@ -3762,6 +3787,17 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
+def weight_of_kl(run: LoggedRun) -> float:
+    """The KL's weight by the settings, by the log, or by the loss's slope where it goes with the KL; else 0."""
+    if (given := run.number("kl")) is not None:
+        return given
+    if run.values("kl_weight") or run.correlation("kl", "loss") <= 0.9:
+        return max(run.values("kl_weight"), default=0.0)
+    kl, loss = run.series["kl"], run.series["loss"]
+    steps = [*(kl.keys() & loss.keys())]
+    return statistics.linear_regression(*([series[step] for step in steps] for series in (kl, loss))).slope
+
+
 @cause(
     explains="flat_score held_out_flat entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
@@ -3770,8 +3806,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 )
 def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """The KL term holds the policy where it began: moving costs more than the reward pays."""
-    weight, late = run.number("kl"), run.ends("kl")[1]
-    weight = max(run.values("kl_weight"), default=0.0) if weight is None else weight
+    weight, late = weight_of_kl(run), run.ends("kl")[1]
     spreads = sorted(spread for spread in run.values("score_std") or [1.0] if spread > 1e-6) or [0.0]
     scale = max(spreads[9 * (len(spreads) - 1) // 10], 0.05)  # of steps whose groups are not alike; no single one
     light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
@@ -3792,9 +3827,16 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
     rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
+    facts, losses = [], run.early("value_loss", 20)
     if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
-        return Evidence(CERTAIN + 0.08, [Fact(text, "critic_lr")])
+        facts.append(Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr"))
+    # a critic that predicts 0 has about the scores' mean square as its loss
+    square = max(map(abs, [*run.values("score"), *run.values("score_std")]), default=math.inf) ** 2
+    if len(losses) >= 3 and sorted(losses)[-3] > 30 * square:
+        text = f"the value loss reaches {max(losses):.3g} in its first steps; scores are below "
+        facts.append(run.fact("value_loss", f"{text}{math.sqrt(square):.3g}"))
+    if facts:
+        return Evidence(CERTAIN + 0.08, facts)
     if len(steps) < CRITIC_STEPS or run.is_constant():
         return None
     if max(abs(variances[step]) for step in steps) < 1e-5:
@@ -4731,6 +4773,7 @@ def curves_of(sources: list[Source]) -> dict:
 LONGEST = 100_000  # characters of a text that the page holds
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
+OF_TOKENS = ("tokens", "token_lengths", "logprobs", "advantages")  # figures of single tokens in former logs
 PROBED = 500  # rows that tell how well all of them compress
 GZIP = 16 + zlib.MAX_WBITS
 
@@ -4756,7 +4799,7 @@ def sample_row(run: int, row: dict) -> list:
     rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
     score = row["score"] if "score" in row else next(iter(rewards.values()), None)  # evaluation.py gives metrics only
     kind = row.get("kind", row.get("task", "train"))
-    apart = (*NAMED, *OF_EVALUATIONS)
+    apart = (*NAMED, *OF_EVALUATIONS, *OF_TOKENS)
     others = {k: cut_text(v) for k, v in row.items() if k not in apart and v is not None}
     step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
     text = row.get("completion")

@@ -55,31 +55,31 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #     1711-1921  chat             Chat templates: their settings, rendering messages, and prompts that bypass a …
 #     1924-2020  prompts          Load training and held-out prompts as token ids
 #     2023-2099  pass rates       Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, or …
-#     2102-2312  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2315-2426  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     2429-2678  reward forms     The forms that a reward function may have, and loading rewards from files
-#     2681-2996  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2999-3046  whole models     Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3049-3190  adapters         LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3193-3293  models           The networks of a run: their precision, the frozen reference, prompts that they can …
-#     3296-3353  tokenizers       Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3356-3439  loading          Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, what …
-#     3442-3450  batches          Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3453-3707  key cache        The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     3710-3846  forward          The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     3849-3969  faster layers    Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     3972-4181  cache probe      Probe what a model's cache and attention can do, before sampling and training rely …
-#     4184-4266  room steps       One more token per row, with fixed shapes and addresses within the cache, as a CUDA …
-#     4269-4450  sampling         Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4453-4495  rollouts         Sample and score a batch's rows over all processes
-#     4498-4620  rows and gold    Rows of the data, and their reference completions (gold)
-#     4623-4798  probes           Completions that must not be paid
-#     4801-4988  reward process   The reward's own process, with a time limit: a hang or crash costs one call, and …
-#     4991-5081  scoring          Grading completions
-#     5084-5432  preflight        The checks of a reward and the verdict
-#     5435-5491  report           Printed reports and --list
-#     5494-5576  model preflight  --model: how often a model's samples pass, and whether RL, a warm start or other …
-#     5579-5688  command          The command line
+#     2102-2317  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2320-2431  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     2434-2671  reward forms     The forms that a reward function may have, and loading rewards from files
+#     2674-2989  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2992-3039  whole models     Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3042-3183  adapters         LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3186-3286  models           The networks of a run: their precision, the frozen reference, prompts that they can …
+#     3289-3346  tokenizers       Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3349-3432  loading          Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, what …
+#     3435-3443  batches          Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3446-3700  key cache        The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     3703-3839  forward          The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     3842-3962  faster layers    Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     3965-4174  cache probe      Probe what a model's cache and attention can do, before sampling and training rely …
+#     4177-4259  room steps       One more token per row, with fixed shapes and addresses within the cache, as a CUDA …
+#     4262-4443  sampling         Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4446-4488  rollouts         Sample and score a batch's rows over all processes
+#     4491-4613  rows and gold    Rows of the data, and their reference completions (gold)
+#     4616-4791  probes           Completions that must not be paid
+#     4794-4981  reward process   The reward's own process, with a time limit: a hang or crash costs one call, and …
+#     4984-5074  scoring          Grading completions
+#     5077-5425  preflight        The checks of a reward and the verdict
+#     5428-5484  report           Printed reports and --list
+#     5487-5569  model preflight  --model: how often a model's samples pass, and whether RL, a warm start or other …
+#     5572-5681  command          The command line
 
 import argparse
 import ast
@@ -2157,6 +2157,11 @@ def user_place(error: BaseException) -> str:
 TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural."""
+    return not {"prompt", "completion"}.isdisjoint(inspect.signature(function).parameters)
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -2446,21 +2451,6 @@ REMOVED = {  # names that the reward library had: what to use
 }
 
 
-def is_per_sample(function) -> bool:
-    """Whether a reward takes one sample, as its parameters are called `prompt` or `completion`, not the plural.
-
-    Raises:
-        UserError: it has names of both forms.
-    """
-    names = inspect.signature(function).parameters
-    one = [name for name in ("prompt", "completion") if name in names]
-    many = [name for name in ("prompts", "completions") if name in names]
-    name = getattr(function, "__name__", type(function).__name__)
-    got = f"got reward {name} with {' and '.join([*one, *many])}, names of both forms"
-    need(not (one and many), f"{got}; expected one of them: {REWARD_FORMS}")
-    return bool(one)
-
-
 def is_installed(name: str, folder: Path) -> bool:
     """Whether Python has a module of this name itself or in a folder other than `folder`."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder]
@@ -2658,7 +2648,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{got}; try {port}")
-    is_per_sample(function)
+    both = [name for name in ("prompt", "completion", "prompts", "completions") if name in names]
+    mixed = is_per_sample(function) and {"prompts", "completions"} & names
+    got = f"got reward {getattr(function, '__name__', type(function).__name__)} with {' and '.join(both)}"
+    need(not mixed, f"{got}, names of both forms; expected one of them: {REWARD_FORMS}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
