@@ -59,13 +59,13 @@ runs 2, then 1, then 3.
 #     2350-2601  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
 #     2604-2656  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
 #     2659-2817  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2820-3055  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     3058-3362  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3365-3582  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3585-3877  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3880-4048  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     4051-4183  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4186-4281  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#     2820-3075  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     3078-3384  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3387-3604  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3607-3899  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3902-4070  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     4073-4205  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4208-4303  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -2857,6 +2857,26 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     return text if sure and share >= max(0.8, expected + 0.25) else ""
 
 
+def unit(shares: list[float]) -> int:
+    """The smallest n up to 1024 with which every share is a whole number of n-ths; 0 if there is none."""
+    return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
+
+
+def alike_by_chance(run: LoggedRun) -> str:
+    """A text if groups score alike only as often as 0/1 scores that ignore the prompt would; else ""."""
+    steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
+    scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
+    rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
+    if not 0.3 < rate < 0.7 or not 0 < groups < batch or batch % groups:
+        return ""
+    size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
+    low, high = wilson_interval(share * count, count)
+    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # if half of the prompts are easier
+    if low > forecast(rate, size) or high >= varied:
+        return ""
+    return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
+
+
 @cause(
     explains=FLAT.replace("no_group_variance ", "")
     + " entropy_fell kl_high clipped too_easy sampler_mismatch updates_too_large",
@@ -3318,7 +3338,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 def pays_chance(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ but the score stays flat although the policy moves."""
+    """A fact if groups differ but the score stays flat: although the policy moves, or whatever the prompt."""
     scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
     half, gain = len(scores) // 2, run.held_out_gain()
     rises = run.trend("score") > 0 or (gain and gain[1] > 0)
@@ -3330,6 +3350,8 @@ def pays_chance(run: LoggedRun) -> Fact | None:
     text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
     if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
         return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
+    if share := alike_by_chance(run):
+        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
     return None
 
 

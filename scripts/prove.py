@@ -6104,8 +6104,8 @@ def send_proof(connection, given: argparse.Namespace, spec: str, data: str) -> N
 
 def prove_played(proof: Proof, given: argparse.Namespace, data: str, note: Callable) -> None:
     """Play scripted answers to rows of `data`, again and in all four programs; compare what they are paid."""
-    rows = read_rows(data)
-    rows = [prompt_row(row, given.prompt_column, data) | {"number": i} for i, row in enumerate(rows, 1)]
+    placed = read_prompts(data, given.prompt_column)
+    rows = [prompt_row(row, given.prompt_column, place) | {"number": i} for i, (place, row) in enumerate(placed, 1)]
     rows = drawn(rows, GOLD_ROWS)
     player = Player(proof.thing, given.reward, rows, given.max_turns, note)
     note("the conversations")

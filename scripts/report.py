@@ -51,17 +51,17 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     2631-2882  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
 #     2885-2937  cause               Causes: the evidence that they need, the signs that they explain, and the change …
 #     2940-3098  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     3101-3336  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3339-3643  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3646-3863  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3866-4158  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4161-4329  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4332-4411  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4414-4508  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4511-4768  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4771-4868  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4871-5617  page                The page
-#     5620-5677  command             The command line
+#     3101-3356  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3359-3665  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3668-3885  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3888-4180  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4183-4351  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4354-4433  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4436-4530  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4533-4790  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4793-4890  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4893-5639  page                The page
+#     5642-5699  command             The command line
 
 import argparse
 import ast
@@ -3138,6 +3138,26 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     return text if sure and share >= max(0.8, expected + 0.25) else ""
 
 
+def unit(shares: list[float]) -> int:
+    """The smallest n up to 1024 with which every share is a whole number of n-ths; 0 if there is none."""
+    return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
+
+
+def alike_by_chance(run: LoggedRun) -> str:
+    """A text if groups score alike only as often as 0/1 scores that ignore the prompt would; else ""."""
+    steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
+    scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
+    rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
+    if not 0.3 < rate < 0.7 or not 0 < groups < batch or batch % groups:
+        return ""
+    size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
+    low, high = wilson_interval(share * count, count)
+    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # if half of the prompts are easier
+    if low > forecast(rate, size) or high >= varied:
+        return ""
+    return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
+
+
 @cause(
     explains=FLAT.replace("no_group_variance ", "")
     + " entropy_fell kl_high clipped too_easy sampler_mismatch updates_too_large",
@@ -3599,7 +3619,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 def pays_chance(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ but the score stays flat although the policy moves."""
+    """A fact if groups differ but the score stays flat: although the policy moves, or whatever the prompt."""
     scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
     half, gain = len(scores) // 2, run.held_out_gain()
     rises = run.trend("score") > 0 or (gain and gain[1] > 0)
@@ -3611,6 +3631,8 @@ def pays_chance(run: LoggedRun) -> Fact | None:
     text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
     if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
         return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
+    if share := alike_by_chance(run):
+        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
     return None
 
 

@@ -256,6 +256,10 @@ inverted_reward, shorter and more random is better, log | flat | score = 0.3 to 
     n + 0.002 * (n % 3); rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = 0.0
 noisy_reward, the policy moves for nothing, log | flat | reward/mean = 0.5 + 0.1 * chance(n) if n else None; kl/ref
     = 0.005 * n * (0.5 + chance('kl', n))
+noisy_reward, groups are alike by chance, log | flat | reward/mean = (30, 34, 32, 31, 33)[n % 5] / 64 if n else
+    None; kl/ref = '-'; reward/zero_std_frac = (0, 1, 2, 3, 4)[n % 5] / 16
+none, groups that are alike by their prompts, log | flat | reward/mean = (30, 34, 32, 31, 33)[n % 5] / 64 if n else
+    None; kl/ref = '-'; reward/zero_std_frac = (3, 4, 5, 6, 7)[n % 5] / 16
 none, a model that learns to end, log | flat | score = 0.3 to 0.9; policy/entropy = 0.1 + 0.005 * n + 0.002 * (n %
     3); rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = max(0.0, 0.5 - n / 20)
 jump_at_restart, the KL is 0 again | learns | kl/ref = 0.0 if n in (0, 1, 26) else 0.02 + 0.001 * n; policy/entropy

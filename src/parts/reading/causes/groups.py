@@ -1,5 +1,6 @@
 """Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without variance."""
 
+import statistics
 from dataclasses import replace
 
 from parts.evaluating.paired_tests import wilson_interval
@@ -43,6 +44,26 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     # prompts with other pass rates than the mean are alike more often
     sure = wilson_interval(share * count, count)[0] >= 0.7
     return text if sure and share >= max(0.8, expected + 0.25) else ""
+
+
+def unit(shares: list[float]) -> int:
+    """The smallest n up to 1024 with which every share is a whole number of n-ths; 0 if there is none."""
+    return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
+
+
+def alike_by_chance(run: LoggedRun) -> str:
+    """A text if groups score alike only as often as 0/1 scores that ignore the prompt would; else ""."""
+    steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
+    scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
+    rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
+    if not 0.3 < rate < 0.7 or not 0 < groups < batch or batch % groups:
+        return ""
+    size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
+    low, high = wilson_interval(share * count, count)
+    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # if half of the prompts are easier
+    if low > forecast(rate, size) or high >= varied:
+        return ""
+    return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
 
 
 @cause(

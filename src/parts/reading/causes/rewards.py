@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 
 from parts.reading.causes.cause import CERTAIN, FALSE, LIKELY, LOST, STILL, TRY_REWARD, Evidence, cause, shown
-from parts.reading.causes.groups import pass_rate
+from parts.reading.causes.groups import alike_by_chance, pass_rate
 from parts.reading.logged_run import EARLY, TREND_STEPS, Fact, LoggedRun, is_format, trend
 from parts.reading.sample_texts import (
     COMPLETIONS,
@@ -284,7 +284,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 def pays_chance(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ but the score stays flat although the policy moves."""
+    """A fact if groups differ but the score stays flat: although the policy moves, or whatever the prompt."""
     scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
     half, gain = len(scores) // 2, run.held_out_gain()
     rises = run.trend("score") > 0 or (gain and gain[1] > 0)
@@ -296,6 +296,8 @@ def pays_chance(run: LoggedRun) -> Fact | None:
     text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
     if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
         return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
+    if share := alike_by_chance(run):
+        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
     return None
 
 
