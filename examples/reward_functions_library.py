@@ -1413,7 +1413,7 @@ class RewardModel:
         if missing := sorted(report["missing_keys"]):
             raise ValueError(f"got {self.model}, which lacks {missing[0]}; expected a reward model with a trained head")
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-        model.config.pad_token_id = tokenizer.pad_token_id  # it scores the last token that is no padding
+        model.config.pad_token_id = tokenizer.pad_token_id  # it scores the last token that is not padding
         return tokenizer, model.eval().requires_grad_(False)
 
     def _text(self, tokenizer, prompt, text: str) -> str:

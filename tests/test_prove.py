@@ -706,6 +706,14 @@ def test_an_environment_that_never_returns_or_ends_its_process_is_named(tmp_path
         assert code == 1 and report["findings"][0].startswith(finding), report
 
 
+def test_an_environment_is_played_on_chats_and_not_without_rows(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(ENVIRONMENTS)
+    chats = [{"messages": [{"role": "user", "content": f"{i}?"}], "answer": f"4{i}"} for i in range(3)]
+    for rows, code, words in ((chats, 0, "full marks in 100% of 3 rows"), ([], 2, "without rows")):
+        got, _, err = run(capsys, f"{tmp_path}/mine.py:Sound", "--data", write_lines(tmp_path / "rows.jsonl", rows))
+        assert got == code and words in err, err
+
+
 def test_what_makes_environments_is_told_from_rewards(tmp_path):
     (tmp_path / "theirs.py").write_text(ENVIRONMENTS)
     (tmp_path / "mine.py").write_text(f"{ENVIRONMENTS}\nfrom theirs import Sound as Imported\n{REWARDS}")

@@ -198,6 +198,7 @@ def send_proof(connection, given: argparse.Namespace, spec: str, data: str) -> N
 def prove_played(proof: Proof, given: argparse.Namespace, data: str, note: Callable) -> None:
     """Play scripted answers to rows of `data`, again and in all four programs; compare what they are paid."""
     placed = read_prompts(data, given.prompt_column)
+    need(placed, f"got data {data!r} without rows; expected at least one")
     rows = [prompt_row(row, given.prompt_column, place) | {"number": i} for i, (place, row) in enumerate(placed, 1)]
     rows = drawn(rows, GOLD_ROWS)
     player = Player(proof.thing, given.reward, rows, given.max_turns, note)
