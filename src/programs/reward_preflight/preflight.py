@@ -38,7 +38,7 @@ ADVICE = {
     "latency": "bound the work per completion, or make it async; --timeout_s allows more time",
     "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
-    "chat": "--chat here and in the run, or chat messages; a base model needs neither",
+    "chat": "--chat in the preflight and the run, or chat messages; a base model needs neither",
 }
 WARNINGS = {"signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
