@@ -215,7 +215,7 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     if known:
         describe(proof, known)
     if unfitting:
-        proof.say(f"Computed, but none of the forms known here: {first(unfitting)}.")
+        proof.say(f"Computed, but by none of the known formulas: {first(unfitting)}.")
     if missed := [*(x.name for x in unknown if not x.unknown_form and x not in lacking), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
