@@ -107,7 +107,7 @@ BENCHMARKS = {
     ),
     "sandbox_speed": Benchmark("sandbox_speed", "", "--programs 50 --rounds 2"),
     "data_loader_speed": Benchmark(
-        "data_loader_speed", "--json", "--json --megabytes 20 --repeats 1", needs=("datasets",)
+        "data_loader_speed", "--json --megabytes 20", "--json --megabytes 20 --repeats 1", needs=("datasets",)
     ),
     "diagnosis": Benchmark("diagnosis", "--runs {out}/runs", "--part --runs {out}/runs", needs=("trl",)),
     "false_alarms": Benchmark("false_alarms", "", "--logs 20"),

@@ -276,7 +276,7 @@ def rollout(config, models, reward, rows, greedy=False):
     scores = reward(rows, texts)
     samples = [r["columns"] | {"completion": t, "score": s} for r, t, s in zip(rows, texts, scores, strict=True)]
     batch["scores"] = scores = torch.tensor([math.nan if s is None else s for s in scores], device=models.device)
-    known = scores[~scores.isnan()]  # NaN: the reward does not apply, the sample trains nothing
+    known = scores[~scores.isnan()]  # NaN: the reward does not apply, the sample has no gradient
     metrics = {"reward/mean": known.mean().item(), "reward/std": known.std(unbiased=False).item()}
     metrics |= {"rollout/length_mean": sum(map(len, found)) / count, "rollout/truncated_frac": 1 - sum(ended) / count}
     return batch, samples, metrics | {"time/rollout": sampled - started, "time/reward": time.monotonic() - sampled}

@@ -241,7 +241,7 @@ class PolicySettings(RolloutSettings, ConversationSettings):
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then groups of equal score fill the batch")
     max_oversampling: float = setting(
-        1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
+        1.0, "most groups sampled per missing group; how many depends on the share kept recently"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting(

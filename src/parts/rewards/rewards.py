@@ -355,5 +355,5 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+            say("warning: no reward function applies to any row of a batch (all None), so it gives no gradient")
         return scores, parts

@@ -152,7 +152,7 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     tests = [metric["p"] for metrics in results.values() for metric in metrics.values() if metric["p"] is not None]
     if len(tests) > 2 and (small := sum(p < 0.05 for p in tests)):
         sure = f"{sum(p < 0.05 / len(tests) for p in tests)} below 0.05 / {len(tests)}"
-        tell(f"{small} of {len(tests)} tests have p < 0.05, which chance alone gives 1 in 20; {sure}")
+        tell(f"{small} of {len(tests)} tests have p < 0.05, as 1 in 20 has by chance; {sure}")
     tell(f"as JSON {folder / 'comparison.json'}")
 
 

@@ -21,7 +21,7 @@ loads, greedy held-out evaluation, metrics and samples on disk, and a prompt ord
 With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
 rollout_func: each tool has a time limit, sampled ids are never re-encoded, and only sampled tokens are in the loss.
 
-Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_train.py has both).
+Deliberately left out: images; a baseline by turn and a critic, which scripts/ppo_train.py has.
 
     python scripts/grpo_train.py --steps 20 --output_dir runs/first          # CPU, the embedded model, under a minute
     python scripts/grpo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\

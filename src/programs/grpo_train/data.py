@@ -66,7 +66,7 @@ def plan_batches(config: Config, world_size: int, prompts: int) -> BatchPlan:
 def prompt_order(config: Config, count: int, length: int) -> list[int]:
     """Row numbers of the first `length` prompts: endless passes over the rows, each in an order of its own.
 
-    TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
+    TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and does not train on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
     return batch_rows(range(count), config, 0, length)

@@ -225,7 +225,7 @@ def shown_rows(rows: list[dict], names: list[str]) -> str:
 def say_result(file: str, result: dict, out: str | None) -> None:
     report, rows, package = result["report"], result["rows"], result["package"]
     if report.impossible:
-        tell("NOT THE SAME RUN: today's package has no equal for")
+        tell("NOT THE SAME RUN: today's package has no equivalent for")
         for entry in report.impossible:
             where = f"{entry['line']}: " if entry["line"] else ""
             tell(f"  {where}{entry['setting']}: {entry['why']}; nearest: {entry['nearest']}")

@@ -22,8 +22,8 @@ FILE.py:function`. references/rl_algorithms.md has equations, sources, and what 
 
 Every per-token tensor is [B, T] over prompt + response and x[b, t] is about token t; masks are 1 = keep.
 
-Deliberately left out: top-p and top-k sampling (they bias the ratio), packing, and sharded models. Each process holds
-the whole model; what does not fit one GPU belongs in a framework such as verl.
+Deliberately left out: top-p and top-k sampling (they bias the ratio), and sharded models. Each process holds the whole
+model; what does not fit one GPU belongs in a framework such as verl.
 
     python scripts/ppo_train.py --output_dir runs/first             # CPU, the embedded model, about a minute
     python scripts/ppo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\

@@ -215,7 +215,7 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     if known:
         describe(proof, known)
     if unfitting:
-        proof.say(f"Computed, but none of the forms known here: {first(unfitting)}.")
+        proof.say(f"Computed, but by none of the known formulas: {first(unfitting)}.")
     if missed := [*(x.name for x in unknown if not x.unknown_form and x not in lacking), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
@@ -240,7 +240,7 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
     """Add the sentences on which functions were recognised and how many agree with their formulas."""
     agreeing = [x for x in known if not x.findings]
     names = first([f"{x.name} as {x.formula}" for x in known])
-    proof.say(f"{len(known)} functions of {proof.thing} were recognised: {names}.")
+    proof.say(f"Recognised in {proof.thing}: {names}.")
     ways = f" ({first([f'{x.name}: {x.written_as}' for x in agreeing], 8)})" if agreeing else ""
     proof.say(
         f"{len(agreeing)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "

@@ -26,7 +26,7 @@ pass (full marks, 1, from the first reward), the prompts by pass rate, and the s
 right and wrong answers. The verdict is *RL now, warm start, easier prompts* or *harder prompts*.
 
 Deliberately left out: environments (prove.py plays them) and, except with --model, a model and a tokenizer
-(`completion_ids` has one id per 4 characters). A row takes about 15 completions.
+(`completion_ids` has one id per 4 characters). 64 rows take about 1,500 completions.
 
     python scripts/reward_preflight.py --list
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\

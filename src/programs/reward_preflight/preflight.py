@@ -34,11 +34,11 @@ ADVICE = {
     "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
     "not_deterministic": "seed random choices; give a judge temperature 0 and a cache",
     "signature": "add **kwargs",
-    "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
+    "unscored": "None means not applicable, and such an answer has no gradient: give wrong answers 0",
     "latency": "bound the work per completion, or make it async; --timeout_s allows more time",
     "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
-    "chat": "--chat here and in the run, or chat messages; a base model needs neither",
+    "chat": "--chat in the preflight and the run, or chat messages; a base model needs neither",
 }
 WARNINGS = {"signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 

@@ -37,14 +37,14 @@ class Config(RunSettings):
         1.0, "their sampling temperature; a higher one finds rare solutions", positive=True
     )
     prompts_per_round: int = setting(256, "prompts sampled in a round; rounds continue through the data", positive=True)
-    max_draws: int = setting(4, "limit on times that a round draws prompts_per_round prompts", positive=True, free=True)
+    max_draws: int = setting(4, "times that a round may draw prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(
         5, "limit on rounds of solutions and training", positive=True, free=True, section="when RL can take over"
     )
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
     pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
-    pass_score: float = setting(1.0, "score of the first reward from which on a completion passes", positive=True)
+    pass_score: float = setting(1.0, "lowest score of the first reward with which a completion passes", positive=True)
     hold_out: int = setting(0, "rows of --data to hold out for the measure, instead of --eval_data; whole prompts")
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
