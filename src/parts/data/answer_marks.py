@@ -153,7 +153,7 @@ def hash_mark(text: str) -> re.Match | None:
         return None
     mark = marks[-1]
     answer, before, below = mark[1].strip(), text[: mark.start()], text[mark.end() :].strip()
-    if answer and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
+    if answer and below and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
         text, below = text[: mark.end()], ""
     if before.count("```") % 2 or is_heading(text, mark):
         return None
