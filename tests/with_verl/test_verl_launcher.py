@@ -521,17 +521,7 @@ def test_check_loads_everything_and_leaves_nothing(checking, tmp_path):
 REWARD_FILE = """
 def pays(completions, answer, **kwargs):
     return [float(a in c[0]["content"]) for a, c in zip(answer, completions)]
-
-
-def raises(completions, **kwargs):
-    raise ValueError("the judge is down")
 """
-
-
-def test_check_finds_a_reward_that_raises(checking, tmp_path):
-    (tmp_path / "r.py").write_text(REWARD_FILE)
-    code, report = checking(f"--reward={tmp_path}/r.py:raises", *CPU)
-    assert code == 1 and len(report["findings"]) == 1 and "the judge is down" in report["findings"][0]
 
 
 def test_check_finds_data_sizes_and_what_verl_refuses(checking, untried):
@@ -563,11 +553,6 @@ def test_check_compares_token_ids_with_ours(checking, untried, tmp_path):
 
 
 TALKS = f"--environment={ROOT}/examples/environments.py:SecondAttempt"
-
-
-def test_check_loads_an_environments_loop(checking):
-    code, report = checking("--algorithm=grpo", TALKS, "--max_turns=2", *CPU)
-    assert (code, report["findings"]) == (0, [])
 
 
 def test_what_a_tool_returns_is_no_control_token_in_verls_transformers():
@@ -672,8 +657,10 @@ def test_ppo_runs_with_an_environment(data, tmp_path):
 
 
 def test_a_reward_that_raises_ends_a_run(data, tmp_path):
-    (tmp_path / "r.py").write_text(REWARD_FILE)
-    flags = ["--run", "--algorithm=grpo", "--group_size=4", *data, f"--reward={tmp_path}/r.py:raises"]
+    (tmp_path / "r.py").write_text(
+        REWARD_FILE.replace("return [", 'raise ValueError("the judge is down")\n    return [')
+    )
+    flags = ["--run", "--algorithm=grpo", "--group_size=4", *data, f"--reward={tmp_path}/r.py:pays"]
     done = run(tmp_path, *flags, f"--output_dir={tmp_path}/out", f"--override={forked_workers()}")
     assert done.returncode == 3, done.stdout[-6000:]
     assert "error: REWARD FAILED" in done.stdout and "the judge is down" in done.stdout

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -12,9 +11,19 @@ import urllib.request
 import pytest
 import torch
 import transformers
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, read_lines, script_env, without_clock
+from conftest import (
+    EVAL_DATA,
+    SCRIPTS,
+    TINY_LM,
+    TRAIN_DATA,
+    free_port,
+    load_script,
+    read_lines,
+    torchrun,
+    without_clock,
+)
 from safetensors.torch import load_file
-from vllm_helpers import ENV, SAMPLED, metrics
+from vllm_helpers import SAMPLED, metrics
 
 REWARDS = '''
 import random
@@ -28,19 +37,12 @@ def noisy(prompts, completions, **kwargs):
 '''
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with 64 held-out rows, 200 training rows and a reward that draws."""
     folder = tmp_path_factory.mktemp("data")
     for name, source, count in (("train", TRAIN_DATA, 200), ("eval", EVAL_DATA, 64)):
-        lines = source.read_text().splitlines(keepends=True)[:count]
-        (folder / f"{name}.jsonl").write_text("".join(lines))
+        (folder / f"{name}.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[:count]))
     (folder / "rewards.py").write_text(REWARDS)
     return folder
 
@@ -103,10 +105,7 @@ def test_two_processes_have_an_engine_each_and_draw_apart(folder):
     """Of each pair of completions of a prompt, either process samples one; equal ones would have equal scores."""
     out = folder / "two"
     flags = [*SAMPLED, f"--data={folder / 'train.jsonl'}", f"--output_dir={out}", "--steps=2", "--eval_every=0"]
-    flags += ["--save_every=0", "--algorithm=grpo", "--group_size=2"]
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
-    command = [sys.executable, *launch, str(SCRIPTS / "ppo_train.py"), *flags]
-    done = subprocess.run(command, env=script_env(ENV), capture_output=True, text=True)
+    done = torchrun(SCRIPTS / "ppo_train.py", *flags, "--save_every=0", "--algorithm=grpo", "--group_size=2")
     assert done.returncode == 0, done.stderr[-3000:]
     lines = metrics(out)
     assert len(lines) == 2 and all(line["mismatch/kl"] < 1e-9 for line in lines)
@@ -129,9 +128,7 @@ class Server:
 
     def start(self) -> None:
         with self.log.open("a") as out:
-            self.process = subprocess.Popen(
-                self.command, env=script_env(ENV), stdout=out, stderr=out, start_new_session=True
-            )
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, start_new_session=True)
 
     def wait(self) -> str:
         """Wait until it answers; return its URL."""
