@@ -53,8 +53,6 @@ def beginning(tokenizer, *tokens: str, end: str = ""):
 
 
 # ------------------------------------------------------------------------------------------------ BOS
-
-
 @pytest.mark.parametrize("name", ["llama3", "tiny"])
 def test_bos_is_never_doubled(encode, name):
     tokenizer = beginning(chat_tokenizer(name, "<|end|>"), "<s>")
@@ -182,7 +180,6 @@ def test_evaluation_takes_a_string_in_the_templates_form_as_it_is(shots):
 
 
 # ------------------------------------------------------------------------------------------------ tool calls
-
 ARGUMENTS = {"city": 'Pa"ris', "days": [1, None]}
 JSON_ONCE = '{"city": "Pa\\"ris", "days": [1, null]}'
 
@@ -210,8 +207,6 @@ def test_arguments_that_are_no_object_are_refused():
 
 
 # ------------------------------------------------------------------------------------------------ the assistant's turn
-
-
 def going_on(text: str) -> list[dict]:
     """A prompt that ends in an assistant's turn."""
     return [QUESTION, {"role": "assistant", "content": text}]
@@ -278,8 +273,6 @@ def test_servers_go_on_with_it(monkeypatch):
 
 
 # ------------------------------------------------------------------------------------------------ programs
-
-
 @pytest.mark.long
 def test_trl_gets_the_ids_that_the_trainers_have(tmp_path, monkeypatch):
     """TRL's own tokenization would begin a second turn, and its table would give all calls the same arguments."""

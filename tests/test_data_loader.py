@@ -64,7 +64,6 @@ def add_up(counts: dict) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ good files
-
 COLOUR, RIVER = [user("Name a colour.")], [user("Name a river.")]
 
 # file: kind detected, rows, what rows hold once normalised; rows of all other forms: tests/data/row_cases.jsonl
@@ -98,7 +97,6 @@ def test_a_column_of_map_that_no_row_has_is_said_in_one_line(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ encodings, binaries
-
 LINES = b'{"prompt": "caf\xc3\xa9"}\n{"prompt": "Name a river."}\n'
 
 
@@ -154,7 +152,6 @@ def test_broken_file_is_an_error_of_the_user(tmp_path, name):
 
 
 # ------------------------------------------------------------------------------------------------ bad rows
-
 # file: good rows, then of each bad row (line, field or None where any will do, words of the report)
 BAD = {
     "bad_json.jsonl": (2, [(3, None, "(?i)json")]),
@@ -191,9 +188,8 @@ def test_bad_rows_are_rejected_with_line_and_field(name):
     kept, expected = BAD[name]
     loaded = loader.load_rows(FILES / name, on_bad="skip")
     assert len(loaded.rows) == kept
-    assert loaded.counts == {
-        **{"read": kept + len(expected), "kept": kept, "rejected": len(expected), "deduplicated": 0}
-    }
+    bad = len(expected)
+    assert loaded.counts == {"read": kept + bad, "kept": kept, "rejected": bad, "deduplicated": 0}
     for bad, (line, field, words) in zip(loaded.rejected, expected, strict=True):
         assert {"file", "line", "field", "got", "expected", "try", "row"} <= set(bad)
         assert Path(bad["file"]).name == name
@@ -226,7 +222,6 @@ def test_unreadable_file(name):
 
 
 # ------------------------------------------------------------------------------------------------ targets and back
-
 ROUND = ("gsm8k", "answer_numbers", "short_solutions", "arc", "aqua", "openai_tools", "openai_parts")
 
 
@@ -280,8 +275,6 @@ def test_a_column_that_trl_takes_for_itself_is_refused(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ the command line
-
-
 @pytest.fixture
 def command(capsys):
     """Run the command in this process: its JSON and what it says on stderr."""
@@ -385,8 +378,6 @@ def test_inspect_shows_lengths_and_rows_that_stand_in_two_files(tmp_path, capsys
 
 
 # ------------------------------------------------------------------------------------------------ the loader of batches
-
-
 def prompt_ids(tokenizer, messages: list) -> list[int]:
     """Token ids of a prompt, by the template's text written out by hand."""
     text = "".join(f"<|{m['role']}|>{m['content']}<|end|>" for m in messages) + "<|assistant|>"
@@ -428,8 +419,6 @@ def test_the_order_is_the_files_or_shuffled_anew_in_each_epoch_by_the_seed(token
 
 
 # ------------------------------------------------------------------------------------------------ safety
-
-
 def test_a_decompression_bomb_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(loader, "MAX_BYTES", 1_000_000)
     path = tmp_path / "bomb.jsonl.gz"
@@ -502,8 +491,6 @@ def test_hub_ids_go_through_datasets_without_remote_code(monkeypatch):
 
 
 # ------------------------------------------------------------------------------------------------ properties
-
-
 @pytest.mark.parametrize("function", ["f(1)", "", "Solution().f", 5])
 def test_a_call_of_what_is_no_name_is_refused_as_the_sandbox_refuses_it(function):
     tests = [{"function": function, "args": [1], "expected": 2}]

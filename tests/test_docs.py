@@ -56,8 +56,6 @@ def commands(path) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------ every document
-
-
 def heading_anchors(text: str) -> set[str]:
     """Anchors of the headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
@@ -93,8 +91,6 @@ def test_spelling():
 
 
 # ------------------------------------------------------------------------------------------------ commands
-
-
 @functools.cache
 def flags_of(script: str) -> frozenset[str]:
     """The flags that scripts/NAME.py --help shows."""
@@ -154,7 +150,6 @@ def test_commands_are_ones_that_exist(path):
 
 
 # ------------------------------------------------------------------------------------------------ Python blocks
-
 PYTHON = [path for path in MARKDOWN if fences(path, "python")]
 
 
@@ -257,8 +252,6 @@ def test_nanochats_loss_is_ours_times_the_factor_that_the_page_names():
 
 
 # ------------------------------------------------------------------------------------------------ README
-
-
 @pytest.fixture(scope="module")
 def readme_files(tmp_path_factory):
     """The files that README.md shows, as a user would write them."""
@@ -284,8 +277,6 @@ def test_readme_commands_for_your_own_data_run(readme_files):
 
 
 # ------------------------------------------------------------------------------------------------ SKILL.md
-
-
 def test_skill_is_short_and_its_header_is_valid(tmp_path):
     header, body = (ROOT / "SKILL.md").read_text(encoding="utf-8").split("---\n", 2)[1:]
     header, lines = yaml.safe_load(header), body.splitlines()
@@ -303,7 +294,6 @@ def test_skill_is_short_and_its_header_is_valid(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ metrics
-
 NAMESPACES = ("reward", "kl", "policy", "value", "rollout", "tool", "prompts", "optim", "time", "memory", "eval")
 KEY = re.compile(rf"({'|'.join(NAMESPACES)})/[a-z0-9_]+")
 

@@ -112,8 +112,6 @@ def file(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ loading
-
-
 def test_kinds_are_what_their_classes_offer_with_trls_tools_and_schemas(file):
     from transformers.utils import get_json_schema
 
@@ -172,8 +170,6 @@ def test_refusals_name_what_is_wrong(name, file):
 
 
 # ------------------------------------------------------------------------------------------------ running side by side
-
-
 def threads() -> list[threading.Thread]:
     """Threads of jobs."""
     return [thread for thread in threading.enumerate() if thread.name == "environment"]
@@ -249,7 +245,6 @@ def test_a_process_ends_though_a_tool_does_not(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ conversations
-
 END = 2  # <|end|>
 
 

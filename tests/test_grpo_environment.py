@@ -218,8 +218,6 @@ def test_conversations_are_those_of_trls_own_loop(both):
 
 
 # ------------------------------------------------------------------------------------------------ rollouts
-
-
 def played(ready, numbers: list[int], scripts=SCRIPTS):
     """A rollout of prepared rows with scripted answers and log-probs, as TRL calls for it with vLLM."""
     sampling = Scripted(ready.tokenizer, scripts)
@@ -280,8 +278,6 @@ def test_processes_that_sample_together_are_refused(monkeypatch):
 
 
 # ------------------------------------------------------------------------------------------------ runs
-
-
 @pytest.mark.long
 def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place, ours, tmp_path):
     flags = [*tiny_flags(place), "--lr_scheduler_type=constant", "--save_steps=1"]

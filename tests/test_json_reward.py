@@ -123,9 +123,6 @@ def test_an_example_is_what_the_schema_accepts(schema):
     jsonschema.validate(value, schema)
 
 
-# ------------------------------------------------------------------------------------------------ bare names
-
-
 def test_a_bare_name_is_the_librarys_whatever_files_are_called(tmp_path, monkeypatch):
     from parts.rewards.reward_forms import load_rewards
 

@@ -22,10 +22,8 @@ def test_it_has_an_object_an_update_under_the_names_given(tmp_path, capsys):
     log.metrics(0, {"eval/score": 0.5})
     log.metrics(1, UPDATE | {"eval/score": 0.6})  # as grpo_train.py writes them
     log.metrics(2, {"reward/mean": 1.0, "rollout/tokens_per_s": 9.0})  # nothing to learn
-    assert read_lines(tmp_path / "mine.jsonl") == [
-        {"step": 1, "reward": 0.5, "loss": -0.25},
-        {"step": 2, "reward": 1.0, "loss": None},
-    ]
+    updates = [{"step": 1, "reward": 0.5, "loss": -0.25}, {"step": 2, "reward": 1.0, "loss": None}]
+    assert read_lines(tmp_path / "mine.jsonl") == updates
     assert "null" not in capsys.readouterr().err
     log_of(tmp_path, start=1, resume=True)
     assert [row["step"] for row in read_lines(tmp_path / "mine.jsonl")] == [1]

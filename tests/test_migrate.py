@@ -117,8 +117,6 @@ def test_what_was_migrated_does_not_change_again(tmp_path, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ TRL scripts
-
-
 @pytest.mark.parametrize("case", FORMS)
 def test_one_form(case, tmp_path, capsys):
     old, new = tmp_path / case["file"], tmp_path / f"new_{case['file']}"
@@ -289,7 +287,6 @@ def test_the_new_script_trains_one_step(name, tmp_path, capsys, monkeypatch):
 
 
 # ------------------------------------------------------------------------------------------------ verl jobs
-
 TRAIN = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo "
 PER_GPU = f"{ACTOR}.ppo_micro_batch_size_per_gpu"
 
@@ -349,7 +346,6 @@ def test_quotes_stay(tmp_path, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ YAML
-
 ONE_ROW = "actor_rollout_ref:\n  rollout:\n    name: vllm\n  actor:\n    ppo_micro_batch_size_per_gpu: 1\n"
 BRACES = "data: {max_prompt_length: 9, truncation: error}\n" + ONE_ROW
 NEW_ACTOR = {"ppo_micro_batch_size_per_gpu": 1, "optim": {"clip_grad": 0.5}}

@@ -96,8 +96,6 @@ def in_bundle(notebook):
 
 
 # ------------------------------------------------------------------------------------------------ as it stands
-
-
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """The notebook executed with small settings, and its folder."""
@@ -131,8 +129,6 @@ def test_printed_command_repeats_the_arm_exactly(executed):
 
 
 # ------------------------------------------------------------------------------------------------ cells run again
-
-
 @pytest.mark.long
 def test_cells_that_run_again_see_what_changed_or_say_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -165,8 +161,6 @@ SEEDS, STEPS, EVAL_PROMPTS, OUTPUT, IDEA = [1], 1, 2, 'out', {{}}"""
 
 
 # ------------------------------------------------------------------------------------------------ verdict
-
-
 @pytest.fixture(scope="module")
 def verdict():
     """The function of the verdict cell, and its table of Student's t."""
@@ -207,8 +201,6 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ new_notebook.py
-
-
 @pytest.fixture
 def mine(tmp_path):
     """A folder with a reward file and data of one's own."""

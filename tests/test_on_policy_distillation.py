@@ -87,8 +87,6 @@ def relative(a, b) -> float:
 
 
 # ------------------------------------------------------------------------------------------------ divergences
-
-
 @pytest.mark.parametrize(("objective", "beta"), [("forward_kl", 0.0), ("jsd", 0.1), ("jsd", 0.9), ("reverse_kl", 1.0)])
 def test_loss_and_gradients_equal_those_of_trl_distillation_trainer(setup, objective, beta):
     """TRL's loss from hidden states and output layers, token mean, for weights below and in the output layer."""
@@ -158,8 +156,6 @@ def test_figures_of_two_distributions(n, looked_at, every):
 
 
 # ------------------------------------------------------------------------------------------------ sampled token
-
-
 @pytest.mark.parametrize("discount", [0.0, 1.0])
 def test_expected_policy_gradient_is_the_gradient_of_the_reverse_kl(discount):
     """By enumeration of all texts of 3 tokens over 3 words: discount 1 gives that of KL(S || T) of whole texts,
@@ -222,8 +218,6 @@ def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
 
 
 # ------------------------------------------------------------------------------------------------ invariants
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -338,8 +332,6 @@ def test_mismatch_corrections_weigh_the_sampled_term(setup):
 
 
 # ------------------------------------------------------------------------------------------------ vocabulary
-
-
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -365,7 +357,6 @@ def test_another_vocabulary_is_named_before_anything_is_loaded(tmp_path, small, 
 
 
 # ------------------------------------------------------------------------------------------------ runs
-
 SHORT = ["--steps", "2", "--batch_size", "8", "--max_new_tokens", "12", "--device", "cpu", "--plot_every", "0"]
 
 
@@ -434,8 +425,6 @@ def test_settings_run(flags, more):
 
 
 # ------------------------------------------------------------------------------------------------ server
-
-
 class Teacher:
     """What vLLM's OpenAI-compatible server answers to requests with prompt_logprobs, from the embedded model."""
 
@@ -492,7 +481,6 @@ def test_a_server_that_is_gone_ends_the_run_with_the_steps_so_far(flags, server,
 
 
 # ------------------------------------------------------------------------------------------------ errors, plan
-
 URL = "http://127.0.0.1:9/v1"
 
 

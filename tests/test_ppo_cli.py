@@ -46,8 +46,6 @@ def checkpoints(folder: Path) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------ a normal run
-
-
 @pytest.fixture(scope="module")
 def finished(small, tmp_path_factory):
     """A finished run of the embedded task through the real command line."""
@@ -142,7 +140,6 @@ def test_trackers(small, data, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ interrupted = not
-
 STATEFUL = [
     *("--steps=6", "--save_every=2", "--eval_every=2", "--sample_every=1", "--minibatches=2"),
     *("--kl_target=0.5", "--lr_schedule=cosine", "--warmup_steps=2", "--batch_size=8", "--max_new_tokens=8"),
@@ -182,8 +179,6 @@ def test_a_run_cut_short_and_resumed_equals_an_uninterrupted_one(ours, uninterru
 
 
 # ------------------------------------------------------------------------------------------------ processes
-
-
 @pytest.mark.long
 def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
     (tmp_path / "fails.py").write_text(
@@ -197,8 +192,6 @@ def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ rewards
-
-
 def test_rewards_of_every_kind_at_once(ours, small, tmp_path):
     """Weights, None, columns, tensors, two functions of one name, and async ones, which run at the same time."""
     (tmp_path / "other.py").write_text("def first(completions, **kwargs):\n    return [2.0 for _ in completions]\n")
@@ -313,8 +306,6 @@ def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ bad input
-
-
 def file_with(name: str, text: str, spec: str = ""):
     """A maker of a flag's value: the path of a file in the test's folder with this text, and what stands behind it."""
 

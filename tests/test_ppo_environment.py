@@ -36,10 +36,8 @@ def samples_with_gaps(seed: int = 0) -> list[dict]:
     for i, (length, mask) in enumerate(zip(PROMPT_LENGTHS, MASKS, strict=True)):
         mask = list(map(int, mask))
         drawn = rng.normal(-2.0, 0.5, len(mask))
-        ids = {
-            "prompt_ids": rng.integers(6, 262, length).tolist(),
-            "response_ids": rng.integers(6, 262, len(mask)).tolist(),
-        }
+        sizes = {"prompt_ids": length, "response_ids": len(mask)}
+        ids = {name: rng.integers(6, 262, size).tolist() for name, size in sizes.items()}
         logprobs = [p if m else 0.0 for p, m in zip(drawn.tolist(), mask, strict=True)]
         sample = {**ids, "response_mask": mask, "rollout_logprobs": logprobs, "score": float(rng.normal())}
         sample |= {"rewards": {"environment": sample["score"]}, "weights": {"environment": 1.0}}
@@ -161,7 +159,6 @@ def test_what_each_baseline_is_unbiased_for(baseline, factor):
 
 
 # ------------------------------------------------------------------------------------------------ conversations
-
 TOOLS = '''
 class Tools:
     def reset(self, **row):
@@ -279,7 +276,6 @@ def test_reward_functions_see_the_conversation_and_add_to_the_environments_score
 
 
 # ------------------------------------------------------------------------------------------------ runs
-
 SMALL = [*FEW, "--max_turns=2", "--batch_size=16", "--max_new_tokens=24", "--max_prompt_tokens=32"]
 REFUSED = [
     (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 24"),

@@ -27,9 +27,6 @@ def page(name: str):
     return load_module(ROOT / "templates" / f"{name}.py", f"pretended_{name}")
 
 
-# ------------------------------------------------------------------------------------------------ the device itself
-
-
 def test_planted_faults_are_reported_with_their_lines_and_waits_are_counted():
     """Ids that stayed on the CPU, in a recomputed layer; numpy without a copy; in a graph, a wait and a copy."""
     with PretendedCuda() as gpu:
@@ -46,8 +43,6 @@ def test_planted_faults_are_reported_with_their_lines_and_waits_are_counted():
     for text in ("tensor [(1,)]", "tensor [(3,)]", "numpy of a CUDA", "in a graph"):
         assert any("test_pretended_cuda.py:" in fault and text in fault for fault in gpu.faults), (text, gpu.faults)
 
-
-# ------------------------------------------------------------------------------------------------ each more token
 
 # (kernels, waits of the host) for each more token of a batch, at most, with the embedded model of 2 layers; they may
 # only fall. A page waits once: transformers looks whether the mask has a pad
@@ -145,8 +140,6 @@ def test_a_token_of_a_page_waits_rarely_and_its_head_is_in_fp32(name):
     assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
-
-# ------------------------------------------------------------------------------------------------ whole runs
 
 PPO = "--batch_size 8 --max_new_tokens 12 --eval_rows 4 --plot_every 0 --save_every 1 --steps 1 --device cuda".split()
 PPO += FEW

@@ -276,12 +276,8 @@ def of_checkpoints(folder, model):
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "checkpoint-10")
     write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:12])
     settings = {"model_name_or_path": str(TINY_LM), "learning_rate": 1e-5, "num_generations": 8}
-    settings |= {
-        "load_best_model_at_end": True,
-        "dataset": str(FEW_TRAIN),
-        "eval_dataset": "test.jsonl",
-        "reward_funcs": "mine.py:right",
-    }
+    settings |= {"dataset": str(FEW_TRAIN), "eval_dataset": "test.jsonl", "reward_funcs": "mine.py:right"}
+    settings["load_best_model_at_end"] = True
     (folder / "mine.py").write_text(REWARDS)
     (folder / "args.json").write_text(json.dumps(settings | {"max_completion_length": 24}))
 
@@ -315,11 +311,8 @@ def test_the_script_of_a_trl_run_names_its_start_data_and_reward(tmp_path, capsy
     _, report, err = run(capsys, folder, "--data", write_lines(tmp_path / "test.jsonl", rows))
     assert report["findings"] == [] and f"also occur in {FEW_TRAIN}" in err and "tensors differ from those" in err
     assert report["proved"] == (column == "gold"), err
-    said = (
-        f"scored by {tmp_path / 'train_grpo.py'}:correctness"
-        if column == "gold"
-        else "try the columns that the script gives"
-    )
+    scored, refused = f"scored by {tmp_path / 'train_grpo.py'}:correctness", "try the columns that the script gives"
+    said = scored if column == "gold" else refused
     assert said in err
 
 
@@ -838,14 +831,8 @@ def in_a_process(completions, tests, **kwargs):
 def compute_score(solution_str, ground_truth, data_source=None, extra_info=None):
     return in_a_process([solution_str], [ground_truth])[0]
 """
-THROUGH = {
-    "exit with success",
-    "exit at exit",
-    "equal to everything",
-    "own source read",
-    "killed parent",
-    "file deleted",
-}
+THROUGH = {"exit with success", "exit at exit", "equal to everything"}
+THROUGH |= {"own source read", "killed parent", "file deleted"}
 THROUGH |= {"process left behind", "network", "secret of the environment"}
 
 

@@ -38,12 +38,8 @@ def lm_eval(folder, doc_ids=range(12), **stated):
     for way in ("strict-match", "flexible-extract"):
         for i in doc_ids:
             score = float(i % 2 == 0 or (i == 1 and way != "strict-match"))
-            doc = {
-                "doc_id": i,
-                "doc": {"question": QUESTIONS[i][0]},
-                "target": f"#### {QUESTIONS[i][1]}",
-                "filter": way,
-            }
+            doc = {"doc_id": i, "doc": {"question": QUESTIONS[i][0]}, "target": f"#### {QUESTIONS[i][1]}"}
+            doc |= {"filter": way}
             said = f"#### {QUESTIONS[i][1] + int(score == 0)}"
             lines.append(doc | {"resps": [[said]], "filtered_resps": [said], "metrics": ["exact_match"]})
             lines[-1]["exact_match"] = score
@@ -307,12 +303,8 @@ def test_samples_of_repeated_prompts_are_one_row(tmp_path):
 
 def draws(file, shares: dict[str, list], key: str = "item", model: str = "model"):
     """One table of several models, each with 4 draws of every item, of which a share passed."""
-    rows = [
-        {key: f"i{i}", model: name, "draw": n, "passed": int(n < 4 * of_items[i])}
-        for i in range(4)
-        for name, of_items in shares.items()
-        for n in range(4)
-    ]
+    every = itertools.product(range(4), shares.items(), range(4))
+    rows = [{key: f"i{i}", model: name, "draw": n, "passed": int(n < 4 * of[i])} for i, (name, of), n in every]
     return str(write_lines(file, rows))
 
 
@@ -448,10 +440,8 @@ def test_names_of_metrics_say_what_should_be_low(tmp_path, capsys, metric):
 def test_lm_eval_says_what_should_be_low_and_that_a_perplexity_is_no_mean(tmp_path, capsys):
     for name, k in (("a", 1.0), ("b", 2.0)):
         (tmp_path / name).mkdir()
-        rows = [
-            {"doc_id": i, "metrics": ["distance", "perplexity"], "distance": k + i / 9, "perplexity": -k}
-            for i in range(20)
-        ]
+        same = {"metrics": ["distance", "perplexity"], "perplexity": -k}
+        rows = [same | {"doc_id": i, "distance": k + i / 9} for i in range(20)]
         write_lines(tmp_path / name / "samples_t_2026-02-03T04-05-06.7.jsonl", rows)
         stated = {"results": {"t": {"perplexity,none": math.exp(k)}}, "higher_is_better": {"t": {"distance": False}}}
         (tmp_path / name / "results_2026-02-03T04-05-06.7.json").write_text(json.dumps(stated))

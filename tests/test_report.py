@@ -95,8 +95,6 @@ def seen(page: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ the top
-
-
 def test_top_says_what_came_of_a_run(tmp_path):
     make_run(tmp_path / "run", metrics(20))
     (tmp_path / "run" / "summary.json").write_text('{"seconds": 90.0}')
@@ -142,8 +140,6 @@ def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ several runs
-
-
 def test_settings_that_differ(tmp_path):
     settings = {"a": {"seed": 1, "alone": 1}, "b": {"seed": 2, "alone": 1}, "c": {"seed": 1, "lr": 3e-5}}
     for name, changes in settings.items():
@@ -225,9 +221,8 @@ def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
     shutil.copytree(RECORDED / "trl", folder)
     (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1 torn")
     page = page_of(tmp_path, folder)
-    assert (
-        "completions_00004.parquet beside it has no rows" in seen(page) and len(data_in(page, "sample")["rows"]) == 32
-    )
+    assert "completions_00004.parquet beside it has no rows" in seen(page)
+    assert len(data_in(page, "sample")["rows"]) == 32
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys):
@@ -248,8 +243,6 @@ def test_only_a_page_of_ours_is_replaced(tmp_path, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ evaluations
-
-
 def evaluation(folder, right: list[int]) -> None:
     """What evaluation.py leaves of a task of right and wrong answers."""
     n = len(right)
@@ -258,9 +251,8 @@ def evaluation(folder, right: list[int]) -> None:
     task = {"metrics": {"accuracy": metric}, "definition": "d", "keys": [f"k{i}" for i in range(n)]}
     folder.mkdir()
     model = {"name": folder.name}
-    (folder / "results.json").write_text(
-        json.dumps({"tasks": {"sums": task | {"values": {"accuracy": values}}}, "model": model})
-    )
+    found = {"tasks": {"sums": task | {"values": {"accuracy": values}}}, "model": model}
+    (folder / "results.json").write_text(json.dumps(found))
     row = {"task": "sums", "prompt": "1+1=", "completion": "2", "metrics": {"accuracy": 1.0}, "finish": "stop"}
     write_lines(folder / "samples.jsonl", [row])
 
@@ -277,8 +269,6 @@ def test_evaluations_with_intervals_and_the_paired_test(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ size
-
-
 def test_samples_are_thinned_by_groups_and_held_out_ones_stay():
     digits = [str(math.sin(i))[3:] * 4 for i in range(4000)]
     train = [{"step": i // 40, "kind": "train", "prompt": f"p{i // 8}", "completion": digits[i]} for i in range(4000)]
@@ -305,8 +295,6 @@ def test_long_curves_keep_their_extremes():
 
 
 # ------------------------------------------------------------------------------------------------ the browser
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Headless Chromium, driven by selenium."""
@@ -342,17 +330,12 @@ def site(tmp_path_factory):
         for i, text in enumerate(texts)
     ]
     talk = [{"role": "user", "content": texts[0]}, {"role": texts[1], "content": texts[2]}]
-    call = {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"function": {"name": texts[3], "arguments": {"a": texts[4]}}}],
-    }
+    called = [{"function": {"name": texts[3], "arguments": {"a": texts[4]}}}]
+    call = {"role": "assistant", "content": "", "tool_calls": called}
     said = [{"sampled": True, "text": f"\U0001f600{texts[0]}<|end|>"}, {"sampled": False, "text": texts[1]}]
     said.append({"sampled": True, "text": "ab<|end|>"})
-    samples.append(
-        {"step": 9, "kind": "train", "prompt": talk, "messages": [*talk, call], "completion": "", "score": 0.5}
-        | {"pieces": said, "advantage": -0.25}
-    )
+    last = {"prompt": talk, "messages": [*talk, call], "pieces": said, "completion": ""}
+    samples.append(last | {"step": 9, "kind": "train", "score": 0.5, "advantage": -0.25})
     samples.append({"step": 9, "kind": "train", "prompt": "t", "completion": "to", "score": 0.5})
     samples[4] |= {"turn_rewards": [math.inf, None], "huge": 10**400, "__proto__": {"score": 1}}
     samples[5]["step"] = math.nan

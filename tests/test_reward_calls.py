@@ -330,8 +330,6 @@ def test_template_settings_that_cannot_work_are_refused(name, strings, tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------ special tokens
-
-
 @pytest.fixture(scope="module")
 def user(tokenizer) -> str:
     """The special token of the user's turn."""

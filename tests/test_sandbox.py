@@ -2,7 +2,6 @@
 
 import ast
 import ctypes
-import dataclasses
 import gzip
 import json
 import os
@@ -42,80 +41,43 @@ def sandbox():
 
 
 # ------------------------------------------------------------------------------------------- the judge of the attacks
-
 VALUES = [73310_00000000000 * 10 + i for i in range(3)]
-PROBE = attacks.Attack("probe", "exit", "@DIR@|@PORT@|@UDP@|@TOKEN@|@DIGITS@", ("calls",))
 
 
-def judged(effect=None, passed=0, ends=True, kind="exit"):
-    """What the judge says of an attack with an effect on the outside and a made-up verdict."""
+def test_the_judge_sees_what_an_attack_did_and_what_was_granted():
+    """A program with an effect of each kind on the outside, and a made-up verdict."""
 
     def run_code(code, tests, **_):
-        ours = code == attacks.CORRECT
-        if effect and not ours:
-            effect(*code.split("|"))
-        good, total = len(tests) if ours and ends else passed, len(tests)
-        verdict = {"passed": good, "total": total, "all_passed": good == total, "fraction": good / total}
-        return types.SimpleNamespace(**verdict, status="ok" if good == total else "failed", detail="")
+        if code == attacks.CORRECT:  # it runs after the attack, in a server that no longer judges
+            return types.SimpleNamespace(all_passed=False, status="failed", detail="")
+        folder, port, udp, token, digits = code.split("|")
+        Path(folder, "new").write_text("x")
+        Path(folder, "victim.txt").write_text("kept me")
+        os.utime(f"{folder}/folder", (0, 0))
+        Path("/dev/shm", token).write_text("x")
+        places = [(socket.AF_INET, kind, ("127.0.0.1", int(number))) for kind, number in ((1, port), (2, udp))]
+        places += [(socket.AF_UNIX, 1, f"{folder}/stream.sock"), (socket.AF_UNIX, 1, f"\0{token}")]
+        places += [(socket.AF_UNIX, 2, f"{folder}/datagram.sock"), (socket.AF_UNIX, 2, f"\0{token}d")]
+        for family, kind, address in places:
+            with socket.socket(family, kind) as sock:
+                sock.connect(address)
+                sock.send(b"x")
+        subprocess.Popen(["sleep", f"30.0{digits}"])
+        return types.SimpleNamespace(passed=1, total=3, all_passed=False, fraction=1 / 3, status="failed", detail="")
 
     sandbox = types.SimpleNamespace(run_code=run_code, SandboxError=ArithmeticError)
-    return attacks.run_attack(sandbox, None, dataclasses.replace(PROBE, kind=kind), "calls", VALUES).problems
-
-
-def connect(family, address, kind=socket.SOCK_STREAM):
-    with socket.socket(family, kind) as sock:
-        sock.connect(address)
-        sock.send(b"x")
-
-
-def write(path, text="x"):
-    Path(path).write_text(text)
-
-
-HARMS = {  # what is said, and effects: of folder, TCP port, UDP port, mark, digits
-    "changed /new": [lambda d, *_: write(f"{d}/new")],
-    "changed /victim.txt": [
-        lambda d, *_: write(f"{d}/victim.txt", "kept me"),
-        lambda d, *_: os.chmod(f"{d}/victim.txt", 0o600),
-    ],
-    "changed /folder": [lambda d, *_: os.utime(f"{d}/folder", (0, 0))],
-    "AF_INET SOCK_STREAM": [lambda d, tcp, *_: connect(socket.AF_INET, ("127.0.0.1", int(tcp)))],
-    "AF_INET SOCK_DGRAM": [lambda d, t, udp, *_: connect(socket.AF_INET, ("127.0.0.1", int(udp)), socket.SOCK_DGRAM)],
-    "AF_UNIX SOCK_STREAM": [
-        lambda d, *_: connect(socket.AF_UNIX, f"{d}/stream.sock"),
-        lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}"),
-    ],
-    "AF_UNIX SOCK_DGRAM": [
-        lambda d, *_: connect(socket.AF_UNIX, f"{d}/datagram.sock", socket.SOCK_DGRAM),
-        lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}d", socket.SOCK_DGRAM),
-    ],
-    "left /dev/shm/": [lambda d, t, u, token, _: write(f"/dev/shm/{token}")],
-    "still runs": [
-        lambda *a: subprocess.Popen(["sleep", f"30.0{a[4]}"]),
-        lambda *a: subprocess.Popen(["bash", "-c", "sleep 30; :", a[3]]),
-    ],
-    "late: ": [lambda *a: time.sleep(0.4)],
-    "run_code raised IndexError": [lambda *a: [][0]],
-}
-
-
-@pytest.mark.parametrize(("expected", "effect"), [(said, effect) for said in HARMS for effect in HARMS[said]])
-def test_judge_sees(expected, effect, monkeypatch):
-    monkeypatch.setattr(attacks, "LIMITS", {"timeout_s": 0.1, "total_timeout_s": 0.1, "memory_mb": 64})
-    monkeypatch.setattr(attacks, "LATE_S", 0.2 if expected == "late: " else 999)
-    monkeypatch.setattr(attacks, "CALLER_GROWTH_MB", 10_000)  # the measure is the highest ever, also of other tests
-    # of attacks with processes the judge looks twice: one that has just begun may not bear its name yet
-    problems = judged(effect, kind="process" if expected == "still runs" else "exit")
-    beside = {"changed the folder", "changed /folder"}  # a folder's times change with what is in it
-    assert any(expected in problem for problem in problems), problems
-    assert all(expected in problem or problem in beside for problem in problems), problems
-
-
-def test_judge_sees_a_granted_test_and_a_broken_server():
-    assert judged(passed=1) == ["passed 1 of 3", "all_passed False, fraction 0.3333333333333333, status failed"]
-    assert any("all_passed True" in problem for problem in judged(passed=3))
-    assert judged(ends=False) == ["the next correct program failed: failed "]
-    assert judged() == []
+    attack = attacks.Attack("probe", "process", "@DIR@|@PORT@|@UDP@|@TOKEN@|@DIGITS@", ("calls",))
+    said = "\n".join(attacks.run_attack(sandbox, None, attack, "calls", VALUES).problems)
+    for harm in (
+        "changed /new",
+        "changed /victim.txt",
+        "changed /folder",
+        "left /dev/shm/",
+        "still runs",
+        "passed 1 of 3",
+    ):
+        assert harm in said, said
+    assert len(re.findall("reached AF_INET|reached AF_UNIX", said)) == 6 and "the next correct program failed" in said
 
 
 TYPED = """
@@ -142,12 +104,8 @@ def test_a_correct_program_passes_each_form_of_tests(sandbox, suite):
 
 
 # ------------------------------------------------------------------------------------------- the attacks
-
-HALVES = {
-    "verdicts": ("exit", "forge", "compare", "patch", "stdio"),
-    "outside": ("read", "reach", "write", "process", "network", "signal"),
-    "bombs": ("bomb",),
-}
+HALVES = {"verdicts": ("exit", "forge", "compare", "patch", "stdio"), "bombs": ("bomb",)}
+HALVES["outside"] = ("read", "reach", "write", "process", "network", "signal")
 
 
 def contained(result: dict, at_least: int) -> None:
@@ -199,8 +157,6 @@ def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
 
 
 # ------------------------------------------------------------------------------------------- correct programs
-
-
 # expression in a program, what it comes to
 VALUES_OF = [
     ("3 ** 9000", 3**9000),
@@ -364,7 +320,6 @@ def test_the_status_says_why(sandbox, status, body, limits):
 
 
 # ------------------------------------------------------------------------------------------- no tests
-
 NO_TESTS = [
     *([], "", " \n\t\n", ["", " "], {"inputs": [], "outputs": []}, "# assert f(1) == 1", "pass", '"""assert f(1)"""'),
     *("def check(candidate):\n    candidate(1)\n", "def check(candidate):\n    pass\n"),
@@ -442,10 +397,7 @@ def test_an_exit_within_a_loop_of_the_tests_does_not_pay(sandbox):
 @pytest.mark.parametrize(
     ("code", "passed"),
     [
-        (
-            "def g(x):\n    return h(x)\ndef h(x):\n    return x\ndef main():\n    g(1)\ndef test_g():\n    g(1)",
-            1,
-        ),
+        ("def g(x):\n    return h(x)\ndef h(x):\n    return x\ndef main():\n    g(1)\ndef test_g():\n    g(1)", 1),
         ("class Solution:\n    def g(self, x):\n        return self.h(x)\n    def h(self, x):\n        return x", 1),
         ("x = 1", 0),
         ("def g(x):\n    return x" + "+x" * 45_000, 0),
@@ -486,8 +438,6 @@ def test_no_program_never_passes(sandbox, code):
 
 
 # ------------------------------------------------------------------------------------------- HumanEval
-
-
 @pytest.fixture(scope="module")
 def humaneval():
     if not HUMANEVAL.exists():
@@ -520,8 +470,6 @@ def test_a_parse_that_another_thread_disturbs_is_done_again(sandbox, monkeypatch
 
 
 # ------------------------------------------------------------------------------------------- many at once
-
-
 def numbered(n: int) -> dict:
     """A job whose verdict tells it from others: n % 4 of its 4 tests pass."""
     code = f"def f(x):\n    return {n} if x < {n % 4} else None"
@@ -603,7 +551,6 @@ def test_strict_runs_here_and_refuses_where_files_or_network_are_open(sandbox):
 
 
 # ------------------------------------------------------------------------------------------------ forms of tests
-
 POINT = "class P:\n    def __init__(self, x=0):\n        self.x = x\n    def get(self):\n        return self.x\n"
 RAISES = "def f(x):\n    if x < 0:\n        raise ValueError(x)\n    return x\n"
 FIXED = "class P:\n    __slots__ = ()\n    def __setattr__(self, name, value):\n        raise AttributeError(name)\n"
@@ -963,7 +910,6 @@ def test_a_server_killed_during_a_run_costs_no_score(sandbox, tests):
 
 
 # ------------------------------------------------------------------------------------------- names of built-ins
-
 NOTHING_DEFINED = [
     ("assert sum([1, 2]) == 3", None),
     ("assert abs(sum([1, 2]) - 3) < 1e-6", None),
@@ -984,7 +930,6 @@ def test_a_program_that_defines_nothing_passes_nothing(sandbox, tests, entry_poi
 
 
 # ------------------------------------------------------------------------------------------- the caller's own work
-
 PRIME = 2**61 - 1  # integers that differ by it share a hash
 
 
@@ -1038,8 +983,6 @@ def test_what_a_program_prints_costs_the_caller_little(sandbox, printed):
 
 
 # ------------------------------------------------------------------------------------------- limits
-
-
 def test_a_batch_keeps_its_order_and_may_be_empty(sandbox):
     jobs = [{"code": f"import time\ndef f():\n    time.sleep({s})\n    return {s}"} for s in (0.3, 0, 0.2, 0.1)]
     same = {"tests": [([], 0), ([], 0.2)], "entry_point": "f"}
@@ -1156,7 +1099,6 @@ def test_a_file_with_a_program_gets_its_verdict(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ classes in the setup
-
 COLOUR = "from enum import Enum\nclass C(Enum):\n    R = 1\n    G = 2\n"
 PAIR = """
 from dataclasses import dataclass

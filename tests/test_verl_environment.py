@@ -200,8 +200,6 @@ def played(settings, rows: list[dict], tokenizer, penalties=None) -> list[tuple]
 
 
 # ------------------------------------------------------------------------------------------------ the job
-
-
 def test_job_folder_has_the_environment_and_selects_its_loop(job, settings):
     config, path, overrides = job
     agent = "actor_rollout_ref.rollout.agent"
@@ -221,8 +219,6 @@ def test_job_folder_has_the_environment_and_selects_its_loop(job, settings):
 
 
 # ------------------------------------------------------------------------------------------------ the player
-
-
 def test_what_waits_is_gathered_and_an_error_is_that_of_its_batch():
     gate, batches = threading.Event(), []
 
@@ -292,7 +288,6 @@ def test_a_fault_of_the_environment_is_named_with_its_row(rows, settings):
 
 
 # ------------------------------------------------------------------------------------------------ refusals
-
 REFUSED = {
     "MIXED --turn_baseline=turn": "verl's estimators compare whole conversations",
     "MIXED --max_conversation_tokens=99": "expected room for a prompt and an answer",

@@ -62,8 +62,6 @@ def told(capsys):
 
 
 # ------------------------------------------------------------------------------------------------ the table
-
-
 def test_settings_that_both_programs_have_are_alike():
     """A few are declared in both, with words of their own."""
     ours = {f.name: (f.type, f.default, f.metadata["positive"]) for f in dataclasses.fields(verl.Config)}
@@ -151,7 +149,6 @@ def test_ray_is_promised_the_cpus_that_it_waits_for():
 
 
 # ------------------------------------------------------------------------------------------------ what is refused
-
 REFUSED = [
     ("--kl_target 0.1", "kl_target 0.1"),
     ("--mask_truncated", "mask_truncated True"),
@@ -189,7 +186,6 @@ def test_an_override_that_verl_ignores_is_refused():
 
 
 # ------------------------------------------------------------------------------------------------ written by hand
-
 BY_NAME = [  # lines, and what is found
     ("data.train_batch_size=64\n+data.apply_chat_template_kwargs={enable_thinking:false}\n++data.anything=1", None),
     ("data.train_batchsize=64", "does not have; try data.train_batch_size"),
@@ -333,8 +329,6 @@ def test_hardware_stands_for_flags_and_others_win(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ the script
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Flags of a file of 128 prompts, the batch of a step."""
@@ -392,7 +386,6 @@ def test_without_verl_it_says_how_to_install_it(told, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ data
-
 ROWS = [
     {"prompt": [{"role": "user", "content": "1+1="}], "answer": "2", "n": 1, "tags": ["a", "b"], "split": "x"},
     {"prompt": [{"role": "user", "content": "1+2="}], "answer": "3", "n": 2.5, "source": "sums"},
@@ -483,7 +476,6 @@ def test_faults_of_rows_rewards_and_models_are_named(told, tmp_path, data, rows,
 
 
 # ------------------------------------------------------------------------------------------------ rewards
-
 REWARDS = """
 import asyncio
 
@@ -651,8 +643,6 @@ def test_rewards_that_need_the_whole_batch_are_found(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ sizes
-
-
 def test_size_of_a_model():
     import transformers
 
@@ -679,8 +669,6 @@ def test_what_does_not_divide_is_found():
 
 
 # ------------------------------------------------------------------------------------------------ a run
-
-
 FAKE_VERL = """
 import os, signal, sys, time
 from pathlib import Path
@@ -775,8 +763,6 @@ def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, ca
 
 
 # ------------------------------------------------------------------------------------------------ clusters
-
-
 NO_RAY = ["ray_kwargs.ray_init.num_cpus=null", "++ray_kwargs.ray_init.address=null"]  # RAY_ADDRESS names it
 
 

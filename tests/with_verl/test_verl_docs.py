@@ -57,8 +57,6 @@ OUR_LOSSES = {"my_reinforce"}
 
 
 # ------------------------------------------------------------------------------------------------ verl's settings
-
-
 @functools.cache
 def composed(*overrides: str) -> DictConfig:
     """verl's configuration by Hydra itself."""
@@ -146,8 +144,6 @@ def with_overrides(overrides: list[str]) -> DictConfig:
 
 
 # ------------------------------------------------------------------------------------------------ pages
-
-
 def fences(text: str, *languages: str) -> list[str]:
     """Fenced blocks in these languages."""
     return [body for language, body in FENCE.findall(text) if language in languages]
@@ -331,8 +327,6 @@ def test_python_blocks_run(path, number, code):
 
 
 # ------------------------------------------------------------------------------------ claims: install, presets
-
-
 def page(name: str) -> str:
     """The text of references/verl_NAME.md."""
     return (ROOT / "references" / f"verl_{name}.md").read_text(encoding="utf-8")
@@ -388,7 +382,6 @@ def test_estimators_and_losses_are_all_listed():
 
 
 # ------------------------------------------------------------------------------------------------ claims: traps
-
 LEGACY = ("main_ppo_v0.py", "ray_trainer.py", "/separation/", "/one_step_off_policy/", "/fully_async_policy/")
 OTHER = ("/config/", "/sft_", "sft_trainer", "hf_rollout", "naive_rollout", "/veomni/", "/torchtitan/", "/automodel/")
 UNREAD = """
@@ -489,8 +482,6 @@ def test_bypass_mode_reaches_the_loss_only_through_the_loss():
 
 
 # ------------------------------------------------------------------------------------ the pages' code at work
-
-
 def test_tool_of_the_page():
     from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
 

@@ -40,7 +40,6 @@ def by_custom_class(name: str, cls: str) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------ data
-
 COLUMNS = by_custom_class("columns_dataset", "ColumnsDataset")
 
 
@@ -96,8 +95,6 @@ def test_curriculum_sorts_by_difficulty(tokenizer, parquet):
 
 
 # ------------------------------------------------------------------------------------------------ dynamic generation
-
-
 class Queue:
     """Stands for TransferQueue: prompts and their completions; each new prompt has the next group of scores."""
 
@@ -164,8 +161,6 @@ def test_difficulty_buffer_gives_up_dropping(monkeypatch):
 
 
 # ------------------------------------------------------------------------------------------------ agent
-
-
 class Script:
     """Stands for the inference servers: answers with given texts and notes what it was asked."""
 
@@ -233,8 +228,6 @@ def test_feedback_agent_stays_within_the_response_length(tokenizer):
 
 
 # ------------------------------------------------------------------------------------------------ numerics
-
-
 def test_maxrl_advantage_through_verl(tokenizer):
     from verl import DataProto
     from verl.trainer.ppo.ray_trainer import compute_advantage
@@ -290,8 +283,6 @@ def test_topr_loss_and_its_gradient(mode):
 
 
 # ------------------------------------------------------------------------------------------------ reward manager
-
-
 def scored(tokenizer, texts, *options):
     """The results of BudgetRewardManager, made by verl, for completions of at most 12 tokens."""
     from verl import DataProto

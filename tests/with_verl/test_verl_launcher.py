@@ -53,8 +53,6 @@ def composed(*flags, **changes):
 
 
 # ------------------------------------------------------------------------------------------------ composing
-
-
 @pytest.mark.parametrize(
     "flags",
     [
@@ -379,8 +377,6 @@ def test_a_loss_of_ones_own_is_that_of_verl_in_value_gradient_and_metrics(own, t
 
 
 # ------------------------------------------------------------------------------------------------ manager and buffer
-
-
 def test_manager_tells_ids_and_prompt_and_takes_penalties(tmp_path):
     from tensordict import TensorDict
     from transformers import AutoTokenizer
@@ -487,8 +483,6 @@ def test_groups_of_equal_score_are_replaced_in_so_many_rounds(queue, max_refills
 
 
 # ------------------------------------------------------------------------------------------------ --check
-
-
 @pytest.fixture
 def checking(data, tmp_path, monkeypatch, capsys):
     """Calls --check in this process; (exit code, report)."""
@@ -571,8 +565,6 @@ def test_what_a_tool_returns_is_no_control_token_in_verls_transformers():
 
 
 # ------------------------------------------------------------------------------------------------ runs
-
-
 def run(folder: Path, *flags):
     """The launcher's command line as a process of its own; all of its Ray ends with it."""
     return run_command([sys.executable, str(SCRIPTS / "verl_train.py"), *flags, *CPU], cpu_env(), folder)

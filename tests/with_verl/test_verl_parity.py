@@ -55,7 +55,6 @@ def score_rewards(scores, mask):
 
 
 # ------------------------------------------------------------------------------------------------ advantages
-
 SCORES = normal(0, 10)
 EQUAL = torch.where(GROUPS == 1, 0.1, torch.where(GROUPS == 3, 0.0, SCORES))  # a group of one score, one without any
 scores_given = pytest.mark.parametrize("scores", [SCORES, EQUAL], ids=["real", "equal"])
@@ -170,8 +169,6 @@ def test_gae(ppo, mask):
 
 
 # ------------------------------------------------------------------------------------------------ losses
-
-
 def verl_config(scale=None, rollout_correction=None, **settings):
     names = {"clip_eps_low": "clip_ratio_low", "clip_eps_high": "clip_ratio_high", "dual_clip": "clip_ratio_c"}
     names |= {"sapo_tau_pos": "tau_pos", "sapo_tau_neg": "tau_neg"}
@@ -316,8 +313,6 @@ def test_a_completion_that_is_masked_whole_counts_in_our_mean_and_not_in_verls(p
 
 
 # ------------------------------------------------------------------------------------------------ KL
-
-
 @pytest.mark.parametrize(("ours", "names"), [("k1", ["kl", "k1"]), ("k2", ["mse", "k2"]), ("k3", ["low_var_kl", "k3"])])
 def test_kl_forms_in_value_and_gradient(ppo, ours, names):
     logprobs, reference, _ = case(0.8)
@@ -346,8 +341,6 @@ def test_adaptive_kl_coefficient(ppo):
 
 
 # ------------------------------------------------------------------------------------------------ mismatch
-
-
 def far_sampler(old):
     return old + normal(12, 10, WIDTH, scale=0.5)
 
@@ -422,8 +415,6 @@ def test_mismatch_metrics(ppo):
 
 
 # ------------------------------------------------------------------------------------------------ lengths
-
-
 def test_soft_overlong_punishment(ppo):
     """Through verl's DAPO reward manager, for completions of every length."""
     tokenizer = SimpleNamespace(decode=lambda *_, **__: "text", eos_token="<eos>")

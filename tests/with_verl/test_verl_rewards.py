@@ -79,9 +79,6 @@ def scored(manager, tokenizer, row: dict, text: str) -> dict:
     return result
 
 
-# ------------------------------------------------------------------------------------------------ generated files
-
-
 @pytest.mark.parametrize(("task", "contract"), FILES)
 def test_generated_file_scores_in_verl(task, contract, tokenizer, tmp_path):
     from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
@@ -102,8 +99,6 @@ def test_generated_file_scores_in_verl(task, contract, tokenizer, tmp_path):
         extra = {"score": result["reward_score"], "applies": float(expected is not None)}
         assert result["reward_extra_info"] == extra
 
-
-# ------------------------------------------------------------------------------------------------ ports
 
 VERL_OWN = ROOT.joinpath(importlib.util.find_spec("verl").submodule_search_locations[0], "utils", "reward_score")
 
@@ -132,8 +127,6 @@ def test_verls_own_scores_ported_to_trl(tmp_path, file, texts, gold, row, flags)
     got = module.verl_reward([None] * len(texts), texts, **columns)
     assert got == expected and len({*got}) > 1
 
-
-# ------------------------------------------------------------------------------------------------ one case a kind
 
 TESTS = ["assert f(1) == 1", "assert f(2) == 4"]
 SQUARE, SAME = BLOCK.format("def f(x):\n    return x * x"), BLOCK.format("def f(x):\n    return x")

@@ -119,11 +119,8 @@ def write_prompts(folder: Path) -> list[str]:
     pq.write_table(pa.Table.from_pylist(verl_rows()), folder / "train.parquet")
     pq.write_table(pa.Table.from_pylist(verl_rows(EVAL_DATA, 8)), folder / "test.parquet")
     (folder / "reward.py").write_text(REWARD)
-    return [
-        f"data.train_files={folder}/train.parquet",
-        f"data.val_files={folder}/test.parquet",
-        f"reward.custom_reward_function.path={folder}/reward.py",
-    ]
+    files = [f"data.{name}_files={folder}/{file}.parquet" for name, file in (("train", "train"), ("val", "test"))]
+    return [*files, f"reward.custom_reward_function.path={folder}/reward.py"]
 
 
 def compose(*overrides: str):
