@@ -22,12 +22,8 @@ from parts.learning.advantages import (
     advantages_of,
     discounted_returns,
     equal_groups,
-    grpo_advantages,
     length_penalty,
-    maxrl_advantages,
     overlong_penalty,
-    reinforce_pp_advantages,
-    remax_advantages,
     reward_parts,
     shape_rewards,
     shaped_score,
@@ -252,7 +248,7 @@ def test_group_estimators_equal_numpy(name, scores, alone):
     got = got if got.dim() == 2 else got[:, None] * mask
     close(got, group_oracle(name, scores, mask, alone), 1e-7 if name.startswith("gpg") else EXACT)  # alpha is fp32
     if name == "grpo":
-        got = grpo_advantages(scores=scores, groups=GROUPS, config=make_config(advantage_std="biased"), alone=alone)
+        got = ADVANTAGES["grpo"](scores=scores, groups=GROUPS, config=make_config(advantage_std="biased"), alone=alone)
         close(got[:, None] * mask, group_oracle(name, scores, mask, alone, ddof=0))
 
 
@@ -272,16 +268,16 @@ def test_returns_of_reinforce_pp_and_remax():
     returns = np.array([[0.5, 0, 1, 4], [3.5, 3, 0, 0]])
     close(discounted_returns(rewards * mask, mask, 0.5), returns)
     config = make_config(advantage="reinforce_pp", gamma=0.5)
-    close(reinforce_pp_advantages(rewards=rewards * mask, mask=mask, config=config), whiten(returns, mask))
+    close(ADVANTAGES["reinforce_pp"](rewards=rewards * mask, mask=mask, config=config), whiten(returns, mask))
     # nan: no reward applies to the second's greedy completion
     for baseline, second in ((-2.0, [7, 5, 0, 0]), (float("nan"), [0, 0, 0, 0])):
         known = {"mask": mask, "baselines": torch.tensor([1.0, baseline]).double()}
-        close(remax_advantages(rewards=rewards * mask, **known), [[2, 0, 2, 3], second])
+        close(ADVANTAGES["remax"](rewards=rewards * mask, **known), [[2, 0, 2, 3], second])
 
 
 def test_maxrl_refuses_negative_scores():
     with pytest.raises(RewardError, match="got a score of -"):
-        maxrl_advantages(scores=SCORES, groups=GROUPS)
+        ADVANTAGES["maxrl"](scores=SCORES, groups=GROUPS)
 
 
 # ------------------------------------------------------------------------------------------------ from samples

@@ -15,16 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from conftest import (
-    ROOT,
-    TINY_LM,
-    load_script,
-    read_lines,
-    run_script,
-    save_random_model,
-    without_clock,
-    write_lines,
-)
+from conftest import ROOT, TINY_LM, load_script, read_lines, run_script, save_random_model, without_clock, write_lines
 from small_runs import same, small_task, weights
 from transformers import AutoModelForCausalLM, GenerationConfig
 
@@ -445,13 +436,8 @@ def test_accelerate_launches_two_processes_on_cpu(small, tmp_path):
     files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES, "--eval_every=2"]
     flags = [*files, *(f"--reward={small / 'rewards.py'}:{name}" for name in ("digits", "adaptive"))]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
-    launch += [
-        "--num_machines=1",
-        "--mixed_precision=no",
-        "--dynamo_backend=no",
-        "--main_process_port=0",
-        str(ROOT / "scripts" / "grpo_train.py"),
-    ]
+    launch += "--num_machines=1 --mixed_precision=no --dynamo_backend=no --main_process_port=0".split()
+    launch.append(str(ROOT / "scripts" / "grpo_train.py"))
     command = [*launch, *flags, "--steps=3", "--save_steps=3", f"--output_dir={tmp_path / 'run'}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

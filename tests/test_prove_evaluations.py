@@ -1,6 +1,7 @@
 """scripts/prove.py on evaluations of other programs: sound ones pass, and each planted fault is named."""
 
 import csv
+import itertools
 import json
 import math
 import zipfile

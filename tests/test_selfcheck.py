@@ -560,10 +560,7 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
         "turn_state",
         'copy.deepcopy(talk.row["columns"] | {"prompt" => (talk.row["columns"] | {"prompt"',
     ),
-    "messages shared by a group": (
-        "turn_mask turn_state",
-        "messages=copy.deepcopy(row[ => messages=(row[",
-    ),
+    "messages shared by a group": ("turn_mask turn_state", "messages=copy.deepcopy(row[ => messages=(row["),
     "answers heard by a neighbour": (
         "turn_state",
         'reply = ask(config, talk, "reply", text) => reply = ask(config, talk, "reply", text); '

@@ -9,17 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from conftest import (
-    EVAL_DATA,
-    FEW,
-    SCRIPTS,
-    SHAPE,
-    TINY_LM,
-    TRAIN_DATA,
-    load_script,
-    read_lines,
-    write_lines,
-)
+from conftest import EVAL_DATA, FEW, SCRIPTS, SHAPE, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
 from local_server import serving
 from small_runs import same, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer

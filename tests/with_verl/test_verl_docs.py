@@ -30,11 +30,7 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.registry import REWARD_MANAGER
-from verl.trainer.ppo.core_algos import (
-    ADV_ESTIMATOR_REGISTRY,
-    POLICY_LOSS_REGISTRY,
-    get_policy_loss_fn,
-)
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 from verl_scripts import layout_of
 

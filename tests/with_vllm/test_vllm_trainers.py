@@ -11,16 +11,7 @@ import urllib.request
 import pytest
 import torch
 import transformers
-from conftest import (
-    ASSETS,
-    SCRIPTS,
-    TINY_LM,
-    free_port,
-    load_script,
-    read_lines,
-    torchrun,
-    without_clock,
-)
+from conftest import ASSETS, SCRIPTS, TINY_LM, free_port, load_script, read_lines, torchrun, without_clock
 from safetensors.torch import load_file
 from vllm_helpers import SAMPLED, metrics
 
