@@ -284,20 +284,14 @@ def test_maxrl_refuses_negative_scores():
 def made_samples(scores, lengths, parts=None, finished=None, group_size=4, baselines=None):
     """Samples with these scores; `parts` is {reward: values or None}."""
     parts = parts or {"only": scores}
-    return [
-        {
-            "prompt_ids": [5] * (1 + i % 3),
-            "response_ids": [7 + (i + t) % 50 for t in range(length)],
-            "rollout_logprobs": [-1.0] * length,
-            "finished": True if finished is None else finished[i],
-            "rewards": {name: values[i] for name, values in parts.items()},
-            "weights": dict.fromkeys(parts, 1.0),
-            "score": scores[i],
-            "group": i // group_size,
-            "baseline": baselines[i] if baselines else 0.0,
-        }
-        for i, length in enumerate(lengths)
-    ]
+    samples = []
+    for i, length in enumerate(lengths):
+        ids = {"prompt_ids": [5] * (1 + i % 3), "response_ids": [7 + (i + t) % 50 for t in range(length)]}
+        known = {"rollout_logprobs": [-1.0] * length, "finished": True if finished is None else finished[i]}
+        known |= {"rewards": {name: values[i] for name, values in parts.items()}, "score": scores[i]}
+        known |= {"weights": dict.fromkeys(parts, 1.0), "baseline": baselines[i] if baselines else 0.0}
+        samples.append(ids | known | {"group": i // group_size})
+    return samples
 
 
 def experience_of(config, samples, kl=None):

@@ -63,14 +63,6 @@ def test_a_run_goes_on_past_what_cannot_run(benchmarks, tmp_path, monkeypatch):
     assert "| broken | not measured: exit code 2" in page
 
 
-def test_the_sides_of_distill_memory_compute_one_loss():
-    measure = load_module(FOLDER / "distill_memory.py", "distill_memory").measure
-    sizes = {"tokens": 6, "vocabulary": 20, "hidden": 4, "teacher_hidden": 5}
-    plain, pieces = (measure(SimpleNamespace(side=side, **sizes)) for side in ("plain", "pieces"))
-    assert plain["loss"] == pytest.approx(pieces["loss"], abs=2e-5) and plain["loss"] > 0
-    assert plain["gradient"] == pytest.approx(pieces["gradient"], abs=2e-6)
-
-
 def test_what_is_out_of_time_ends_with_its_children_and_keeps_its_figures(benchmarks, tmp_path, monkeypatch):
     endless = "echo '{\"seconds\": 3}'; sleep 60 & wait"
     monkeypatch.setattr(benchmarks, "command_of", lambda *_: ["sh", "-c", endless])

@@ -388,13 +388,12 @@ def test_a_reward_that_gives_none_for_every_completion(tmp_path):
 
 
 SETTINGS = [  # (cause, settings that show it, whatever the figures do)
-    ("near_greedy_sampling", {"temperature": 0.05}),
-    ("near_greedy_sampling", {"top_k": 1}),
-    ("near_greedy_sampling", {"top_p": 0.1}),
-    ("near_greedy_sampling", {"min_p": 0.95}),
+    *(
+        ("near_greedy_sampling", {x: y})
+        for x, y in (("temperature", 0.05), ("top_k", 1), ("top_p", 0.1), ("min_p", 0.95))
+    ),
     ("kl_holds_policy", {"kl_coef": 5.0}),
-    ("nothing_moves", {"warmup_steps": 5000}),
-    ("nothing_moves", {"max_grad_norm": 1e-12}),
+    *(("nothing_moves", change) for change in ({"warmup_steps": 5000}, {"max_grad_norm": 1e-12})),
     ("sampler_mismatch", {"repetition_penalty": 1.5}),
     ("no_group_variance", {"advantage": "grpo", "group_size": 1}),
 ]
@@ -545,14 +544,10 @@ LOADED = {  # {what a script does to get its rows: what is known of them}
 @pytest.mark.parametrize("rows", LOADED)
 def test_a_script_names_what_it_loads(rows):
     loads = rows.replace("load(", "load_dataset('json', data_files=")
-    script = (
-        "from datasets import load_dataset\nNAME = 'org/model'\n"
-        "model = AutoModelForCausalLM.from_pretrained(NAME, dtype='auto').to('cuda')\n"
-        f"{loads}\n"
-        "lr = 1e-6\nlr = lr * 10\n"
-        "args = GRPOConfig(learning_rate=lr, num_generations=8, temperature=1.0)\n"
-        "GRPOTrainer(model=model, args=args, train_dataset=rows)\n"
-    )
+    script = "from datasets import load_dataset\nNAME = 'org/model'\n"
+    script += f"model = AutoModelForCausalLM.from_pretrained(NAME, dtype='auto').to('cuda')\n{loads}\n"
+    script += "lr = 1e-6\nlr = lr * 10\nargs = GRPOConfig(learning_rate=lr, num_generations=8, temperature=1.0)\n"
+    script += "GRPOTrainer(model=model, args=args, train_dataset=rows)\n"
     flat = diagnose.script_settings(script)
     assert (flat["model"], flat["learning_rate"]) == ("org/model", "lr")
     assert flat["train_dataset"] == LOADED[rows] or (not LOADED[rows] and not flat["train_dataset"].endswith(".jsonl"))
@@ -1031,12 +1026,11 @@ def lines(form: str, first: int = 1, last: int = 30) -> str:
     """Lines of steps: {n} is the step, {r} a score that rises ({c}: with a comma, {p}: in per cent), {k} a KL."""
     steps = [(n, f"{0.1 + 0.02 * n:.3f}", 0.001 * n) for n in range(first, last + 1)]
     form = form.replace("\\n", "\n").replace("\\r", "\r").replace("\\e", "\x1b")
-    return "".join(
-        form.format(
-            n=n, m=10 * n, f=5 * n, r=r, k=f"{k:.3f}", c=r.replace(".", ","), p=100 * float(r), e=n // 10, s=n % 10
-        )
-        for n, r, k in steps
-    )
+    text = ""
+    for n, r, k in steps:
+        figures = {"r": r, "k": f"{k:.3f}", "c": r.replace(".", ","), "p": 100 * float(r)}
+        text += form.format(n=n, m=10 * n, f=5 * n, e=n // 10, s=n % 10, **figures)
+    return text
 
 
 def curve(base: float = 0.1, slope: float = 0.02, every: int = 1) -> dict:

@@ -194,12 +194,8 @@ def files_of_data(folder):
     return {"tokenizer": AutoTokenizer.from_pretrained(TINY_LM)}
 
 
-SETUP = {
-    "templates.md": names_of_templates,
-    "deployment.md": files_of_deployment,
-    "grpo_trl.md": files_of_data,
-    "data_formats.md": files_of_data,
-}
+SETUP = {"templates.md": names_of_templates, "deployment.md": files_of_deployment}
+SETUP |= dict.fromkeys(("grpo_trl.md", "data_formats.md"), files_of_data)
 
 
 @pytest.mark.long
@@ -313,9 +309,8 @@ def keys_in_code() -> set[str]:
 
 @pytest.mark.long
 def test_metrics_of_code_and_of_a_run_are_those_of_the_glossary(tmp_path):
-    done = run_script(
-        "ppo_train", *FEW, *"--steps 1 --batch_size 8 --max_new_tokens 8".split(), "--output_dir", tmp_path / "run"
-    )
+    sizes = "--steps 1 --batch_size 8 --max_new_tokens 8".split()
+    done = run_script("ppo_train", *FEW, *sizes, "--output_dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     logged = set()
     for row in read_lines(tmp_path / "run" / "metrics.jsonl"):

@@ -99,15 +99,7 @@ def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
     assert not passed and "timed out" in evidence
 
 
-def test_prepare_makes_what_a_case_needs(tmp_path, monkeypatch, capsys):
-    made = {**CASES["group-signal"], "makes": {"teacher": "tools/budget.py --help"}}
-    monkeypatch.setattr(grade, "load_evals", lambda: [made])
-    monkeypatch.setattr(grade, "make", lambda command, folder: (folder.mkdir(), (folder / "x").write_text(command)))
-    assert grade.main(["prepare", str(tmp_path / "w")]) == 0
-    for arm in grade.CONFIGURATIONS:
-        made = tmp_path / "w" / "eval-06-group-signal" / arm / "outputs" / "teacher" / "x"
-        assert made.read_text() == "tools/budget.py --help"
-    monkeypatch.undo()
+def test_what_a_case_needs_is_made_by_commands_that_exist(tmp_path):
     with pytest.raises(ValueError, match="expected 0"):
         grade.make("tools/budget.py --no_such_flag", tmp_path / "teacher")
     scripts = [case["makes"].values() for case in CASES.values() if "makes" in case]

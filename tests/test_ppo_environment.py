@@ -117,8 +117,7 @@ def test_a_baseline_by_turn_compares_with_those_that_reached_it():
     batch["loss_mask"] = batch["response_mask"]
     got = advantages_of(config, batch, samples, 0.0)["advantages"][:, 3:]
     expected = [
-        [1 - 0.5, 1 - 0.5],
-        [1 - 0.5, 1 - 0.5],
+        *[[1 - 0.5, 1 - 0.5]] * 2,
         [0.5 - 2 / 3, 0, 0.5 - 0.0],
         [0 - 2.5 / 3, 0 - 2.5 / 3, 0, 0 - 0.5, 0 - 0.5],
         [1 - 0.7 / 3] * 3,

@@ -157,32 +157,22 @@ def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
 
 
 # ------------------------------------------------------------------------------------------- correct programs
+WHOLE = ("3 ** 9000", "float('-inf')", "(1, (1,), ())", "{frozenset([1, 2])}", "{7: [7], (7, 1): None}")
+WHOLE += ("[None, True, False]", "b'\\x00\\xffab'[::-1]", "(1 + 2j) ** 2", "{'a': [{'b': (3, {3})}]}", "'ab' * 200_000")
+WHOLE += ("{'t': 'int', 'v': 'ff'}", "{'nonce': '', 'error': [], 'value': 1}")  # like messages
+WHOLE += ("'é漢\U0001f600\\n\\0'", "len(bytearray(200 << 20))", "{2**n for n in range(600)}")
 # expression in a program, what it comes to
 VALUES_OF = [
-    ("3 ** 9000", 3**9000),
+    *((text, eval(text)) for text in WHOLE),
     ("1 / 3", 0.3333333),
-    ("float('-inf')", float("-inf")),
-    ("(1, (1,), ())", (1, (1,), ())),
-    ("{frozenset([1, 2])}", {frozenset({2, 1})}),
-    ("{7: [7], (7, 1): None}", {7: [7], (7, 1): None}),
-    ("[None, True, False]", [None, True, False]),
-    ("b'\\x00\\xffab'[::-1]", b"ba\xff\x00"),
-    ("(1 + 2j) ** 2", -3 + 4j),
-    ("{'a': [{'b': (3, {3})}]}", {"a": [{"b": (3, {3})}]}),
-    ("{'t': 'int', 'v': 'ff'}", {"t": "int", "v": "ff"}),  # like a message
-    ("{'nonce': '', 'error': [], 'value': 1}", {"nonce": "", "error": [], "value": 1}),
-    ("'é漢\U0001f600\\n\\0'", "é漢\U0001f600\n\0"),
-    ("'ab' * 200_000", "ab" * 200_000),
     ("collections.Counter('aab')", {"a": 2, "b": 1}),
     ("collections.defaultdict(list, k=[1])", {"k": [1]}),
     ("list(collections.deque([1], 3))", [1]),
     ("collections.namedtuple('P', 'x y')(1, [1])", (1, [1])),
     ("[fractions.Fraction(4, 6)]", [Fraction(2, 3)]),
     ("str(datetime.date(2024, 2, 28) + datetime.timedelta(1))", "2024-02-29"),
-    ("len(bytearray(200 << 20))", 200 << 20),
     # keys of correct programs may share hashes: those of -1 and -2, of every 61st power of two
     ("{}.fromkeys(itertools.product(range(-60, 61), repeat=2), 0)", {}.fromkeys(product(range(-60, 61), repeat=2), 0)),
-    ("{2**n for n in range(600)}", {2**n for n in range(600)}),
 ]
 NEARLY = [  # what a program returns, what is expected
     *(("1", True), ("True", 1), ("'1'", 1), ("[1, 2, 3]", [1, 2]), ("[1, 2]", {1, 2}), ("b'a'", "a"), ("None", 0)),
@@ -242,10 +232,7 @@ SET_UP_CLOSE = "import math\ndef close(a, b):\n    return math.isclose(a, b, abs
 CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a script, or Python
     (RECURSION, [([5000], 5000)]),
     ("def f(*a, **k):\n    return len(a)", [(list(range(500)), 500)]),
-    (
-        "def f(a, *, b=1, **c): return [a, b, c]",
-        [{"args": [1], "kwargs": {"b": 2, "d": 3}, "expected": [1, 2, {"d": 3}]}],
-    ),
+    ("def f(a, *, b, **c): return [b, c]", [{"args": [1], "kwargs": {"b": 2, "d": 3}, "expected": [2, {"d": 3}]}]),
     (JOINED, [([8], list(range(8)))]),
     (TEMPORARY, [(["ü"], "ü")]),
     (OWN_FILES, [(["x"], ["x", ["e"]])]),
@@ -698,10 +685,8 @@ VERDICTS = [
     ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", "ok 1/1"),
     (RAISES, RAISE_TEST, "ok 1/1"),
     ("def f(x): return x", RAISE_TEST, "failed 0/1"),
-    ("def f(x): return x", CLOSE, "ok 1/1"),
-    ("def f(x): return x + 1", CLOSE, "failed 0/1"),
-    ("def f(x): return x", UNITTEST, "ok 1/1"),
-    ("def f(x): return -x", UNITTEST, "failed 0/1"),
+    *(("def f(x): return x", test, "ok 1/1") for test in (CLOSE, UNITTEST, TEST_CLASS)),
+    *(("def f(x): return -x", test, "failed 0/1") for test in (CLOSE, UNITTEST, TEST_CLASS)),
     *((RAISES, test, "ok 1/1") for test in EXPECTED_ERRORS),
     *(("def f(x): return x", test, "failed 0/1") for test in EXPECTED_ERRORS),
     (RAISES, "try:\n    f(-1)\n    assert False\nexcept KeyError:\n    pass", "failed 0/1"),
@@ -745,8 +730,6 @@ VERDICTS = [
     # pytest
     ("def f(x): return x", MANY, "ok 4/4"),
     ("def f(x): return 1", MANY, "failed 2/4"),
-    ("def f(x): return x", TEST_CLASS, "ok 1/1"),
-    ("def f(x): return -x", TEST_CLASS, "failed 0/1"),
     ("def f(x): print(x)", "def test_f(capsys):\n    f(1)\n    assert capsys", "invalid_tests 0/1"),
     ("def f(x): return input()", PATCH, "invalid_tests 0/1"),
     # tests as a script, and what pytest does around them
@@ -770,11 +753,8 @@ VERDICTS = [
     ("def f(x): return x", RAISE_TEST + "def test_g():\n    assert f(1) == 1\n" + TEST_CLASS, "failed 2/3"),
     ("def f(x): return x", "import pytest\ndef test_g():\n    pytest.skip('no')\n" + TEST_CLASS, "ok 1/1"),
     *((f"def f(x): {do}", FAILS, end) for do, end in (("raise ValueError", "ok 1/1"), ("0", "failed 0/1"))),
-    *(
-        (f"def f(x): return {v}", t, end)
-        for t in (SET_UPS, MODULE)
-        for v, end in (("x", "ok 1/1"), ("[1, 2, 3]", "failed 0/1"))
-    ),
+    *(("def f(x): return x", test, "ok 1/1") for test in (SET_UPS, MODULE)),
+    *(("def f(x): return [1, 2, 3]", test, "failed 0/1") for test in (SET_UPS, MODULE)),
     # exceptions keep their arguments and attributes
     (ERRORS, CODE, "ok 1/1"),
     (ERRORS.replace("= code", "= 0"), CODE, "failed 0/1"),
@@ -814,11 +794,7 @@ VERDICTS = [
     (SUM, "assert sum(1, 2) == 3\nassert abs(sum(1, -3) + 2) < 1e-9", "ok 2/2"),
     (SUM, [{"args": [1, 2], "expected": 3, "function": "sum"}], "ok 1/1"),
     (LIE, "assert sum([1, 2]) == 3", "failed 0/1"),
-    (
-        "def max(x): return x[0]\ndef min(x): return x[0]",
-        "assert max([2, 1]) == 2\nassert min([2, 1]) == 1",
-        "failed 1/2",
-    ),
+    ("def max(x): return 2\ndef min(x): return 2", "assert max([2, 1]) == 2\nassert min([2, 1]) == 1", "failed 1/2"),
     ("def gcd(a, b): return 0", "assert gcd(gcd(12, 8), 6) == 2", "failed 0/1"),
     ("max = 5\ndef f(x): return x", "assert max(f(1), 0) == 1", "ok 1/1"),
     # what judges is not the program's: with the result in a variable, too
@@ -827,11 +803,7 @@ VERDICTS = [
     ("def sum(x): return 0\ndef range(n): return []", "for i in range(1, 3):\n    assert sum([i]) == i", "failed 0/2"),
     # lists that the program changes are those of the tests, wherever these hold them
     ("def f(x): x[0].append(1)", "a = [0]\nf([a])\nassert a == [0, 1]", "ok"),
-    (
-        "def f(*a, **k): [x.sort() for x in (*a, *k.values())]",
-        "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a",
-        "ok",
-    ),
+    ("def f(x): x.sort()", "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a", "ok"),
     ("def f(a, b):\n    a.append(1)\n    return b", "x = [0]\nassert f(x, x) == [0, 1]", "ok"),
     ("def f(x): return x", "a = [0]\nassert f(a) is a", "ok"),
     ("def f(x): return list(x)", "a = [0]\nassert f(a) is a", "failed"),

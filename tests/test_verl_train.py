@@ -69,14 +69,10 @@ def test_settings_that_both_programs_have_are_alike():
         assert ours[f.name] == (f.type, f.default, f.metadata["positive"]), f.name
 
 
-VARIANTS = [
-    ["--lora_rank", "8", "--sample_every", "0"],
-    ["--mismatch", "icepop", "--offload", "all", "--resume"],
-    ["--environment", "own.py:Game", "--chat_template_kwargs", '{"enable_thinking": false}'],
-    ["--mismatch", "tis", "--dynamic_sampling"],
-    ["--kl_coef", "0.1", "--kl_in", "loss", "--kl_estimator", "k2"],
-    ["--aggregation", "fixed_length", "--norm_length", "64"],
-]
+VARIANTS = "--lora_rank=8 --sample_every=0|--mismatch=icepop --offload=all --resume|--mismatch=tis --dynamic_sampling"
+VARIANTS += "|--kl_coef=0.1 --kl_in=loss --kl_estimator=k2|--aggregation=fixed_length --norm_length=64"
+VARIANTS = [flags.split() for flags in VARIANTS.split("|")]
+VARIANTS.append(["--environment", "own.py:Game", "--chat_template_kwargs", '{"enable_thinking": false}'])
 # settings that decide an override of another one, with a value that shows it; two act through the job's chat template
 BESIDE = {"minibatches": 2, "kl_in": "loss", "mismatch_low": 0.25, "critic_model": "other"}
 THROUGH_TEMPLATE = {"chat", "chat_template"}
@@ -213,10 +209,7 @@ def test_overrides_are_held_against_names_without_verl(tmp_path, capsys, lines, 
 ASK_BASH = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`"
 WRONG_FILES = [
     ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
-    (
-        "--config-path=config\n--config-name=ppo_megatron_trainer.yaml\ndata.seed=1",
-        "no flags; try model_engine=megatron",
-    ),
+    ("--config-path=c\n--config-name=ppo_megatron_trainer.yaml\ndata.seed=1", "no flags; try model_engine=megatron"),
     ("data.seed=1 data.shuffle=False", "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line"),
     ("# nothing", "without overrides; expected KEY=VALUE"),
     ("model_engine=veomni\ndata.seed=1", "got a Python without verl"),  # names of another engine
@@ -258,12 +251,9 @@ def findings_of(*texts: str) -> tuple[list[str], list[str]]:
 
 
 def test_old_and_silent_keys_are_named_with_todays():
-    old = {
-        "custom_reward_function.path=x.py": "reward.custom_reward_function.path",
-        "+reward_model.reward_kwargs.overlong_buffer_cfg.enable=True": (
-            "+reward.reward_kwargs.overlong_buffer_cfg.enable"
-        ),
-    }
+    buffer = "reward_kwargs.overlong_buffer_cfg.enable"
+    old = {"custom_reward_function.path=x.py": "reward.custom_reward_function.path"}
+    old[f"+reward_model.{buffer}=True"] = f"+reward.{buffer}"
     rest, found = findings_of("data.seed=1", *old)
     assert rest == ["data.seed=1"] and [line.rpartition("try ")[2] for line in found] == [*old.values()]
     actor, bypass = "actor_rollout_ref.actor", "algorithm.rollout_correction.bypass_mode=True"
@@ -576,16 +566,9 @@ def test_a_reward_that_fails_is_told_and_written_down(make_batcher, tmp_path, na
 def test_only_what_a_reward_imports_is_copied_and_what_it_lacks_is_a_finding(rewards, tmp_path):
     main = "import json\nfrom pkg import part\nfrom pkg.inner import deep\n\n\ndef pay(completions, **kwargs):\n"
     main += "    import lazy\n    return [part.ONE * deep.ONE * lazy.ONE] * len(completions)\n"
-    needed = {
-        "main.py": main,
-        "lazy.py": "import second\n\nONE = second.ONE\n",
-        "second.py": "ONE = 1.0\n",
-        "pkg/__init__.py": "",
-        "pkg/part.py": "from .sibling import ONE\n",
-        "pkg/sibling.py": "ONE = 1.0\n",
-        "pkg/inner/__init__.py": "",
-        "pkg/inner/deep.py": "from ..sibling import ONE\n",
-    }
+    needed = {"main.py": main, "lazy.py": "import second\n\nONE = second.ONE\n", "second.py": "ONE = 1.0\n"}
+    needed |= {"pkg/__init__.py": "", "pkg/part.py": "from .sibling import ONE\n", "pkg/sibling.py": "ONE = 1.0\n"}
+    needed |= {"pkg/inner/__init__.py": "", "pkg/inner/deep.py": "from ..sibling import ONE\n"}
     others = {"secrets_of_mine.py": "KEY = 'abc'\n", "pkg/unused.py": "x = 1\n", "json.py": "raise SystemExit\n"}
     (rewards / "pkg" / "inner").mkdir(parents=True)
     for name, text in (needed | others).items():

@@ -40,14 +40,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 BASE = ["actor_rollout_ref.rollout.name=vllm"]  # the one key without a default
 # free-form mappings: what stands below them belongs to the user or to another package
-FREE = (
-    "reward.custom_reward_function.reward_kwargs",
-    "custom_reward_function.reward_kwargs",
-    "actor_rollout_ref.rollout.engine_kwargs",
-    "actor_rollout_ref.model.override_config",
-    "data.apply_chat_template_kwargs",
-    "algorithm.my_value",
-)
+FREE = ("reward.custom_reward_function.reward_kwargs", "custom_reward_function.reward_kwargs", "algorithm.my_value")
+FREE += ("actor_rollout_ref.rollout.engine_kwargs", "actor_rollout_ref.model.override_config")
+FREE += ("data.apply_chat_template_kwargs",)
 OUR_ESTIMATORS = {"gpg_ours", "maxrl_ours", "my_maxrl"}  # registered by the launcher or by the page's block
 OUR_LOSSES = {"my_reinforce"}
 

@@ -190,17 +190,10 @@ def converse(tokenizer, *texts, room=64, turns=3, answer="5"):
     server = Script(tokenizer, *texts)
 
     async def run():
-        loop = hydra.utils.instantiate(
-            _agent_loop_registry["feedback_agent"],
-            trainer_config=DictConfigWrap(config),
-            server_manager=server,
-            tokenizer=tokenizer,
-            processor=None,
-            hf_model_type="llama",
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-            tools=ToolListWrap([]),
-        )
+        known = {"trainer_config": DictConfigWrap(config), "data_config": DictConfigWrap(config.data)}
+        known |= {"server_manager": server, "tokenizer": tokenizer, "processor": None, "hf_model_type": "llama"}
+        known |= {"dataset_cls": RLHFDataset, "tools": ToolListWrap([])}
+        loop = hydra.utils.instantiate(_agent_loop_registry["feedback_agent"], **known)
         row = {"raw_prompt": [{"role": "user", "content": "2+3="}], "reward_model": {"ground_truth": answer}}
         return await loop.run({"temperature": 1.0}, **row)
 
@@ -238,10 +231,8 @@ def test_maxrl_advantage_through_verl(tokenizer):
     mask[0, 1:] = 0
     rewards = torch.zeros(8, 3)
     rewards[:, 0] = torch.tensor(scores)
-    data = DataProto.from_dict(
-        tensors={"token_level_rewards": rewards, "response_mask": mask},
-        non_tensors={"uid": np.array(groups, dtype=object)},
-    )
+    tensors, uids = {"token_level_rewards": rewards, "response_mask": mask}, np.array(groups, dtype=object)
+    data = DataProto.from_dict(tensors=tensors, non_tensors={"uid": uids})
     out = compute_advantage(data, adv_estimator="maxrl", config=compose().algorithm).batch["advantages"]
     for i, group in enumerate(groups):
         mean = np.mean([s for s, g in zip(scores, groups, strict=True) if g == group])
@@ -288,12 +279,8 @@ def scored(tokenizer, texts, *options):
     from verl import DataProto
     from verl.trainer.ppo.reward import load_reward_manager
 
-    config = compose(
-        *options,
-        "reward.reward_manager.source=importlib",
-        "reward.reward_manager.name=BudgetRewardManager",
-        f"reward.reward_manager.module.path={EXAMPLES}/budget_reward_manager.py",
-    )
+    own = ("source=importlib", "name=BudgetRewardManager", f"module.path={EXAMPLES}/budget_reward_manager.py")
+    config = compose(*options, *(f"reward.reward_manager.{setting}" for setting in own))
     ids = [tokenizer.encode(text)[:12] for text in texts]
     responses = torch.tensor([row + [tokenizer.pad_token_id] * (12 - len(row)) for row in ids])
     mask = torch.tensor([[1] * (2 + len(row)) + [0] * (12 - len(row)) for row in ids])

@@ -70,10 +70,8 @@ def test_presets_compose_and_pass_verls_validation(flags):
 def test_values_arrive_as_they_were_meant():
     texts = ["it's", "{{ bos_token }}{% for m in x %}{{ m['content'] }}{{ '\\n' }}{% endfor %}", "a b", "null", "1", ""]
     texts += ["back\\slash", "end\\", "quo\\'te", 'dou"ble', "[a]", "{a: b}", "a,b", "ü=1", "/gärtner/x", "$x", "#"]
-    extra = [
-        launcher.Override(f"+trainer.text_{i}", launcher.hydra_value(text), "override", True)
-        for i, text in enumerate(texts)
-    ]
+    values = map(launcher.hydra_value, texts)
+    extra = [launcher.Override(f"+trainer.text_{i}", value, "override", True) for i, value in enumerate(values)]
     found, refused = launcher.compose_config([*overrides_of("--mismatch=icepop"), *extra])
     assert not refused and [found.trainer[f"text_{i}"] for i in range(len(texts))] == texts
     assert found.algorithm.rollout_correction.rollout_is_threshold == "0.5_2.0"
@@ -121,15 +119,10 @@ def test_names_are_those_of_the_installed_verl():
     """assets/verl_keys.txt, which stands in where verl is not installed, and what Hydra says of the same overrides."""
     keys = load_module(ROOT / "tools" / "verl_keys.py", "verl_keys_of_the_tools")
     assert keys.main(["--check"]) == 0, "try .venv-verl/bin/python tools/verl_keys.py"
-    words = {  # whether both refuse it
-        "data.train_batchsize=64": True,
-        "+data.train_batch_size=64": True,
-        "~actor_rollout_ref.actor.optim.lrr": True,
-        "++data.anything=1": False,
-        "+data.apply_chat_template_kwargs={enable_thinking:false}": False,
-        "~actor_rollout_ref.actor.optim.lr": False,
-    }
-    for word, refused in words.items():
+    both = ("data.train_batchsize=64", "+data.train_batch_size=64", "~actor_rollout_ref.actor.optim.lrr")
+    neither = ("++data.anything=1", "+data.apply_chat_template_kwargs={enable_thinking:false}")
+    neither += ("~actor_rollout_ref.actor.optim.lr",)
+    for word, refused in (dict.fromkeys(both, True) | dict.fromkeys(neither, False)).items():
         key, _, value = word.partition("=")
         override = launcher.Override(key, value if "=" in word else None, "here", True)
         verdicts = bool(launcher.name_findings([override])), bool(launcher.compose_config([override])[1])
@@ -436,15 +429,9 @@ def queue(monkeypatch):
 
     def make(refill, **own):
         kind = launcher.strict_replay_buffer()
-        return kind(
-            trainer_mode="sync",
-            trainer_config={},
-            max_off_policy_threshold=8,
-            max_off_policy_strategy="drop",
-            sampler_kwargs=OmegaConf.create(own),
-            refill_fn=refill,
-            poll_interval=0.01,
-        )
+        usual = {"trainer_mode": "sync", "trainer_config": {}, "max_off_policy_threshold": 8, "poll_interval": 0.01}
+        usual |= {"max_off_policy_strategy": "drop", "sampler_kwargs": OmegaConf.create(own)}
+        return kind(**usual, refill_fn=refill)
 
     return store, put, make
 

@@ -147,14 +147,9 @@ def test_gdpo_advantages(ppo, weights):
     parts[:, 1] = (parts[:, 1] > 0).float()
     batch = {"prompts": torch.zeros(10, 2), "attention_mask": torch.cat([torch.ones(10, 2), mask], 1).long()}
     settings = {"gdpo_reward_keys": ["a", "b", "c"], "gdpo_reward_weights": weights}
-    theirs, _ = core.compute_gdpo_outcome_advantage(
-        torch.zeros(10, WIDTH),
-        mask,
-        GROUPS.numpy(),
-        config=settings,
-        non_tensor_batch={name: parts[:, i].numpy() for i, name in enumerate("abc")},
-        batch=batch,
-    )
+    given = {"batch": batch, "non_tensor_batch": {name: parts[:, i].numpy() for i, name in enumerate("abc")}}
+    groups = GROUPS.numpy()
+    theirs, _ = core.compute_gdpo_outcome_advantage(torch.zeros(10, WIDTH), mask, groups, config=settings, **given)
     known = {"parts": parts, "groups": GROUPS, "mask": mask, "weights": weights, "alone": ALONE}
     close(ppo.gdpo_advantages(config=ppo.Config(algorithm="gdpo"), **known), theirs, 1e-5)  # verl's scores are fp32
 
@@ -236,12 +231,8 @@ def our_loss(ppo, config, piece, mask):
 
 
 def piece_of(mask, old, advantages, rollout=None):
-    return {
-        "loss_mask": mask,
-        "old_logprobs": old,
-        "advantages": advantages * mask,
-        "rollout_logprobs": old if rollout is None else rollout,
-    }
+    piece = {"loss_mask": mask, "old_logprobs": old, "advantages": advantages * mask}
+    return piece | {"rollout_logprobs": old if rollout is None else rollout}
 
 
 PAIRS = [(name, fixed or "token_mean") for name, (_, _, fixed) in LOSSES.items()]
@@ -389,12 +380,8 @@ def test_one_update_with_tis_is_verls_bypass_mode_with_reinforce(ppo):
     del piece["old_logprobs"]  # a single optimizer step: the old policy is the current one
     config = ppo.Config(algorithm="grpo", loss="reinforce", mismatch="tis", aggregation="token_mean")
     bypass = {"loss_type": "reinforce", "rollout_is": "token", "rollout_is_threshold": 2.0}
-    theirs = value_and_gradient(
-        lambda x: core.compute_policy_loss_bypass_mode(
-            rollout, x, piece["advantages"], mask, "token-mean", verl_config(rollout_correction=bypass)
-        )[0],
-        logprobs,
-    )
+    given = (piece["advantages"], mask, "token-mean", verl_config(rollout_correction=bypass))
+    theirs = value_and_gradient(lambda x: core.compute_policy_loss_bypass_mode(rollout, x, *given)[0], logprobs)
     for got, expected in zip(value_and_gradient(our_loss(ppo, config, piece, mask), logprobs), theirs, strict=True):
         close(got, expected)
 
