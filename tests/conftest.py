@@ -325,7 +325,6 @@ HYBRIDS = {  # layers with recurrent or convolution states, Llama 4's chunks and
 }
 FALCON = ("FalconConfig", {"hidden_dropout": 0.1, "parallel_attn": False, "alibi": False})
 
-
 QWEN = {  # the config.json of Qwen2.5-0.5B
     **{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
     **{"num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "rms_norm_eps": 1e-6},

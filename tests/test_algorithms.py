@@ -549,11 +549,8 @@ def trl_trainers(tmp_path_factory):
         trainer.model.train()
         return trainer
 
-    return {
-        "grpo": make(trl.GRPOTrainer, trl.GRPOConfig, beta=0.0),
-        "rloo": make(trl.RLOOTrainer, trl.RLOOConfig, beta=0.0),
-        "gmpo": make(GMPOTrainer, GMPOConfig, beta=0.0),
-    }
+    grpo, rloo = make(trl.GRPOTrainer, trl.GRPOConfig, beta=0.0), make(trl.RLOOTrainer, trl.RLOOConfig, beta=0.0)
+    return {"grpo": grpo, "rloo": rloo, "gmpo": make(GMPOTrainer, GMPOConfig, beta=0.0)}
 
 
 TRL_LENGTHS = [5, 1, 8, 3, 8, 2, 6, 4]
@@ -602,7 +599,6 @@ TRL_LOSSES = {  # loss_type: our loss and aggregation, settings of TRL's, settin
     "cispo": ("cispo", "token_mean", {"epsilon_high": 1.3}, {"clip_eps_low": 1.0, "clip_eps_high": 0.3}),
     "sapo": ("sapo", "seq_mean_token_mean", {f"args_sapo_temperature_{k}": v for k, v in TAUS.items()}, {}),
 }
-
 
 # not k3_ratio with a sequence's ratio: by that TRL weighs the KL then, we by the token's
 TRL_CASES = [(name, *how) for name in TRL_LOSSES for how in ((False, None), (True, "k3"), (False, "k3_ratio"))]

@@ -52,7 +52,6 @@ def beginning(tokenizer, *tokens: str, end: str = ""):
     return tokenizer
 
 
-# ------------------------------------------------------------------------------------------------ BOS
 @pytest.mark.parametrize("name", ["llama3", "tiny"])
 def test_bos_is_never_doubled(encode, name):
     tokenizer = beginning(chat_tokenizer(name, "<|end|>"), "<s>")
@@ -179,7 +178,6 @@ def test_evaluation_takes_a_string_in_the_templates_form_as_it_is(shots):
         assert tokenizer.decode(request.ids) == text
 
 
-# ------------------------------------------------------------------------------------------------ tool calls
 ARGUMENTS = {"city": 'Pa"ris', "days": [1, None]}
 JSON_ONCE = '{"city": "Pa\\"ris", "days": [1, null]}'
 
@@ -206,7 +204,6 @@ def test_arguments_that_are_no_object_are_refused():
         encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called("city=Paris"))
 
 
-# ------------------------------------------------------------------------------------------------ the assistant's turn
 def going_on(text: str) -> list[dict]:
     """A prompt that ends in an assistant's turn."""
     return [QUESTION, {"role": "assistant", "content": text}]
@@ -272,7 +269,6 @@ def test_servers_go_on_with_it(monkeypatch):
     assert sent[0]["add_generation_prompt"] is False
 
 
-# ------------------------------------------------------------------------------------------------ programs
 @pytest.mark.long
 def test_trl_gets_the_ids_that_the_trainers_have(tmp_path, monkeypatch):
     """TRL's own tokenization would begin a second turn, and its table would give all calls the same arguments."""

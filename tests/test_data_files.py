@@ -39,7 +39,6 @@ def pairs_of(request, loader):
     return read
 
 
-# ------------------------------------------------------------------------------------------------ rows in other JSON
 NESTED = {
     "description.json": {"description": "Sums.", "data": ROWS},
     "one_split.json": {"train": ROWS},
@@ -51,7 +50,6 @@ NESTED = {
     "viewer.json": {"features": [], "rows": [{"row_idx": i, "row": row} for i, row in enumerate(ROWS)]},
     "array.jsonl": ROWS,
 }
-
 
 TABLES = {
     "decimal commas": 'prompt;answer;share\n2+2?;4;0,5\n"3+3?";6;1,5\n',
@@ -125,10 +123,8 @@ def test_files_that_are_broken_or_unclear_are_refused(pairs_of, tmp_path, what):
         pairs_of(tmp_path / name)
 
 
-# ------------------------------------------------------------------------------------------------ no data
 PAGE = "<!DOCTYPE html>\n<html>\n<head><title>502</title></head>\n<body>Bad gateway</body>\n</html>\n"
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 12345\n"
-
 
 WORKBOOK = io.BytesIO()
 with zipfile.ZipFile(WORKBOOK, "w") as archive:
@@ -177,7 +173,6 @@ def test_json_in_a_text_or_table_is_refused(loader, tmp_path, suffix):
     assert len(loader.load_rows(path.rename(tmp_path / "rows.json")).rows) == 2
 
 
-# ------------------------------------------------------------------------------------------------ messages in cells
 TURN = [{"role": "user", "content": "2+2?"}]
 CALLS = [{"name": "add", "arguments": {"a": 2}}, {"name": "half", "arguments": {"of": 8}}]  # no key in common
 SHARED_GPT = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]
@@ -234,7 +229,6 @@ def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path
     assert read_rows(str(tmp_path / "rows.parquet")) == rows
 
 
-# ------------------------------------------------------------------------------------------------ spreadsheets
 def test_an_empty_cell_is_no_answer_and_no_usable_row_is_an_error_though_bad_ones_are_skipped(loader, tmp_path):
     path, out = tmp_path / "table.csv", tmp_path / "out.jsonl"
     path.write_text("prompt,answer\n1?,1\n2?,\n")

@@ -63,7 +63,6 @@ def add_up(counts: dict) -> bool:
     return counts["read"] == counts["kept"] + counts["rejected"] + counts["deduplicated"]
 
 
-# ------------------------------------------------------------------------------------------------ good files
 COLOUR, RIVER = [user("Name a colour.")], [user("Name a river.")]
 
 # file: kind detected, rows, what rows hold once normalised; rows of all other forms: tests/data/row_cases.jsonl
@@ -96,7 +95,6 @@ def test_a_column_of_map_that_no_row_has_is_said_in_one_line(tmp_path):
     assert "--map prompt=COLUMN, perhaps questions" in str(raised.value) and str(raised.value).count("\n") == 1
 
 
-# ------------------------------------------------------------------------------------------------ encodings, binaries
 LINES = b'{"prompt": "caf\xc3\xa9"}\n{"prompt": "Name a river."}\n'
 
 
@@ -151,7 +149,6 @@ def test_broken_file_is_an_error_of_the_user(tmp_path, name):
     assert name in str(raised.value)
 
 
-# ------------------------------------------------------------------------------------------------ bad rows
 # file: good rows, then of each bad row (line, field or None where any will do, words of the report)
 BAD = {
     "bad_json.jsonl": (2, [(3, None, "(?i)json")]),
@@ -172,13 +169,9 @@ BAD = {
     "bad_ragged.csv": (2, [(3, None, "3"), (4, None, "1")]),
 }
 # file: words of the error; nothing in them can be used, or not without guessing
-UNREADABLE = {
-    "bad_scalar.json": "5|number|int",
-    "bad_trailing_text.json": "(?i)and more",
-    "bad_cut_array.json": "(?i)json",
-    "bad_unknown_fields.jsonl": "(?s)foo.*map",
-    "bad_header_twice.csv": "(?i)prompt.*twice",
-}
+UNREADABLE = {"bad_scalar.json": "5|number|int", "bad_trailing_text.json": "(?i)and more"}
+UNREADABLE |= {"bad_cut_array.json": "(?i)json", "bad_unknown_fields.jsonl": "(?s)foo.*map"}
+UNREADABLE |= {"bad_header_twice.csv": "(?i)prompt.*twice"}
 EMPTY = ("bad_empty.jsonl", "bad_only_blank_lines.jsonl", "bad_header_only.csv")
 UNREADABLE |= {name: rf"(?s)no usable row.*{name} \(0 read\)" for name in EMPTY}
 
@@ -221,7 +214,6 @@ def test_unreadable_file(name):
     assert name in str(raised.value)
 
 
-# ------------------------------------------------------------------------------------------------ targets and back
 ROUND = ("gsm8k", "answer_numbers", "short_solutions", "arc", "aqua", "openai_tools", "openai_parts")
 
 
@@ -274,7 +266,6 @@ def test_a_column_that_trl_takes_for_itself_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# ------------------------------------------------------------------------------------------------ the command line
 @pytest.fixture
 def command(capsys):
     """Run the command in this process: its JSON and what it says on stderr."""
@@ -377,7 +368,6 @@ def test_inspect_shows_lengths_and_rows_that_stand_in_two_files(tmp_path, capsys
     assert stats["fields"]["prompt"]["rows"] == 20 and stats["examples"]
 
 
-# ------------------------------------------------------------------------------------------------ the loader of batches
 def prompt_ids(tokenizer, messages: list) -> list[int]:
     """Token ids of a prompt, by the template's text written out by hand."""
     text = "".join(f"<|{m['role']}|>{m['content']}<|end|>" for m in messages) + "<|assistant|>"
@@ -418,7 +408,6 @@ def test_the_order_is_the_files_or_shuffled_anew_in_each_epoch_by_the_seed(token
     assert orders(shuffle_seed=1) == [first, second] != orders(shuffle_seed=2)
 
 
-# ------------------------------------------------------------------------------------------------ safety
 def test_a_decompression_bomb_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(loader, "MAX_BYTES", 1_000_000)
     path = tmp_path / "bomb.jsonl.gz"
@@ -490,7 +479,6 @@ def test_hub_ids_go_through_datasets_without_remote_code(monkeypatch):
     assert not kwargs.get("trust_remote_code")
 
 
-# ------------------------------------------------------------------------------------------------ properties
 @pytest.mark.parametrize("function", ["f(1)", "", "Solution().f", 5])
 def test_a_call_of_what_is_no_name_is_refused_as_the_sandbox_refuses_it(function):
     tests = [{"function": function, "args": [1], "expected": 2}]

@@ -640,15 +640,12 @@ def test_the_folder_of_an_ms_swift_run(tmp_path):
     rows = [row | {"global_step/max_steps": f"{n}/40", "loss": 0.0} for n, row in enumerate(rows, 1)]
     write_lines(tmp_path / "logging.jsonl", rows), write_lines(tmp_path / "val_dataset.jsonl", [{"messages": []}])
     golds = [str(10 + n % 7) for n in range(160)]
-    texts = [
-        f"<think>I say {gold if n % 3 else 9}</think>" if n < 80 + n % 80 else gold for n, gold in enumerate(golds)
-    ]
+    form = "<think>I say {}</think>"
+    texts = [form.format(gold if n % 3 else 9) if n < 80 + n % 80 else gold for n, gold in enumerate(golds)]
     table = {"step": [str(1 + n // 4) for n in range(160)], "prompt": [f"p{n}" for n in range(160)]}
     table |= {"completion": texts, "Format": [float("<" in text) for text in texts], "solution": golds}
-    write_lines(
-        tmp_path / "completions.jsonl",
-        [{key: cells[i : i + 4] for key, cells in table.items()} for i in range(0, 160, 4)],
-    )
+    batches = [{key: cells[i : i + 4] for key, cells in table.items()} for i in range(0, 160, 4)]
+    write_lines(tmp_path / "completions.jsonl", batches)
     run = diagnose.load_run(str(tmp_path))
     (tmp_path / "checkpoint-40").mkdir()
     (tmp_path / "checkpoint-40" / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
@@ -685,9 +682,8 @@ def test_ranks_that_print_the_same_and_numbers_in_wrappers(tmp_path):
     log, rows = tmp_path / "train.log", [printed(n) for n in range(1, 41)]
     log.write_text("".join(f"[rank0]: {row}\n[rank1]: {row}\n" for row in rows))
     assert diagnose.load_run(str(log)).steps() == [*range(1, 41)]
-    wrapped = [
-        row.replace("0.4,", "np.float64(0.4),").replace("{", "{'loss': tensor(0.1, device='cuda:0'), ") for row in rows
-    ]
+    loss = "{'loss': tensor(0.1, device='cuda:0'), "
+    wrapped = [row.replace("0.4,", "np.float64(0.4),").replace("{", loss) for row in rows]
     log.write_text("\n".join(wrapped) + "\n{'loss': <object>, 'reward': 1}\n")
     run = diagnose.load_run(str(log))
     assert set(run.values("loss")) == {0.1} and set(run.values("score_std")) == {0.4}
@@ -712,11 +708,11 @@ def test_an_answer_tried_many_times_is_bought(tmp_path):
     (tmp_path / "train.log").write_text("\n".join(printed(n) for n in range(1, 201)))
     texts = [(n, step) for step in (1, 2, 198, 199) for n in range(20)]
     wrong = " The answer is \\boxed{{{}}}."
-    rows = [
-        {"step": step, "prompt": f"p{n}", "gold": 700 + n, "score": float(n % 2 or step > 2)}
-        | {"completion": wrong.format(700 + n) * (n % 2 or step > 2) + wrong.format(5) * (n % 2 == 0 or step > 2)}
-        for n, step in texts
-    ]
+    rows = []
+    for n, step in texts:
+        text = wrong.format(700 + n) * (n % 2 or step > 2) + wrong.format(5) * (n % 2 == 0 or step > 2)
+        row = {"step": step, "prompt": f"p{n}", "gold": 700 + n, "score": float(n % 2 or step > 2)}
+        rows.append(row | {"completion": text})
     write_lines(tmp_path / "samples.jsonl", rows)
     said = judged(tmp_path)
     assert said["verdict"] == "broken" and said["causes"][0]["cause"] == "part_bought"
@@ -784,9 +780,8 @@ def test_long_logs_are_read_with_flat_memory(tmp_path, monkeypatch):
     steps = 4 * diagnose.MOST_STEPS
     write_lines(tmp_path / "log.jsonl", long_rows(steps))
     history = ",\n".join(json.dumps(row, indent=4) for row in long_rows(steps))
-    (tmp_path / "trainer_state.json").write_text(
-        f'{{"epoch": 1.0,\n"log_history": [{history}],\n"max_steps": {steps}}}'
-    )
+    state = f'{{"epoch": 1.0,\n"log_history": [{history}],\n"max_steps": {steps}}}'
+    (tmp_path / "trainer_state.json").write_text(state)
     runs = [diagnose.load_run(str(tmp_path / name)) for name in ("log.jsonl", "trainer_state.json")]
     for run in runs:
         kept = run.series["score"]
@@ -1171,9 +1166,8 @@ def test_a_loss_scale_that_settles_is_no_overflow(count, kl, found, tmp_path):
 
 @pytest.mark.parametrize("name", ["eval/accuracy", "val_acc", "val/acc", "eval_score"])
 def test_held_out_figures_beside_trls_names(name, tmp_path):
-    rows = [
-        {"step": n, "reward": 0.4 + 0.01 * min(n, 50)} | ({name: 0.38} if n % 30 == 1 else {}) for n in range(1, 92)
-    ]
+    rows = [{"step": n, "reward": 0.4 + 0.01 * min(n, 50)} for n in range(1, 92)]
+    rows = [row | ({name: 0.38} if row["step"] % 30 == 1 else {}) for row in rows]
     run = diagnose.load_run(str(write_lines(tmp_path / "log.jsonl", rows)))
     assert run.series["held_out"] == dict.fromkeys((1, 31, 61, 91), 0.38) and len(run.series["score"]) == 91
     assert names(tmp_path) == ["memorised_prompts"]
@@ -1359,10 +1353,8 @@ def test_rescore_finds_the_reward_and_the_rows_of_a_trl_script(tmp_path, capsys)
     asked = [[{"role": "user", "content": f"{n} + 1 ="}] for n in range(8)]
     rows = [{"prompt": asked[n % 8], "answer": f"{n % 8 + 1}"} for n in range(8)]
     write_lines(tmp_path / "train.jsonl", rows)
-    (tmp_path / "my_rewards.py").write_text(
-        "def paid(completions, answer, **kwargs):\n"
-        "    return [float(a not in c[0]['content']) for c, a in zip(completions, answer)]\n"
-    )
+    code = "return [float(a not in c[0]['content']) for c, a in zip(completions, answer)]"
+    (tmp_path / "my_rewards.py").write_text(f"def paid(completions, answer, **kwargs):\n    {code}\n")
     (tmp_path / "train.py").write_text(
         "from my_rewards import paid\nfrom trl import GRPOConfig, GRPOTrainer\n\n"
         "args = GRPOConfig(output_dir='out', max_steps=6)\nGRPOTrainer(model='m', reward_funcs=paid, args=args)\n"
@@ -1373,13 +1365,9 @@ def test_rescore_finds_the_reward_and_the_rows_of_a_trl_script(tmp_path, capsys)
     (out / "checkpoint-6").mkdir()
     state = {"max_steps": 6, "log_history": logged}
     (out / "checkpoint-6" / "trainer_state.json").write_text(json.dumps(state))
-    table = {
-        "step": [n % 6 + 1 for n in range(48)],
-        "prompt": [asked[n % 8][0]["content"] for n in range(48)],
-        "completion": [f"{n % 8 + 1 + n % 2}" for n in range(48)],
-        "paid": [float(n % 2) for n in range(48)],
-    }
-    pq.write_table(pa.table(table), out / "completions" / "completions_00001.parquet")
+    rows = [{"step": n % 6 + 1, "prompt": asked[n % 8][0]["content"], "paid": float(n % 2)} for n in range(48)]
+    rows = [row | {"completion": f"{n % 8 + 1 + n % 2}"} for n, row in enumerate(rows)]
+    pq.write_table(pa.Table.from_pylist(rows), out / "completions" / "completions_00001.parquet")
     diagnose.main([str(tmp_path), "--json", "--rescore"])
     first = json.loads(capsys.readouterr().out)["causes"][0]
     assert first["cause"] == "inverted_reward" and any(item["figure"] == "rescore" for item in first["evidence"])
@@ -1389,10 +1377,8 @@ def test_a_turn_that_dies_while_the_score_rises_is_told(tmp_path):
     rows = [{"step": n, "reward/mean": 0.3 + 0.01 * n, "reward/std": 0.3, "policy/loss": 0.0} for n in range(1, 31)]
     run = write_run(tmp_path / "run", rows, {"batch_size": 8, "group_size": 4})
     second = [1.0 if step < 15 else 0.0 for step in range(1, 31)]
-    talks = [
-        {"step": n + 1, "prompt": f"p{n}", "completion": f"c{n}", "score": 0.5, "turn_rewards": [0.5, second[n]]}
-        for n in range(30)
-    ]
+    talks = [{"step": n + 1, "prompt": f"p{n}", "completion": f"c{n}", "score": 0.5} for n in range(30)]
+    talks = [talk | {"turn_rewards": [0.5, paid]} for talk, paid in zip(talks, second, strict=True)]
     write_lines(run / "samples.jsonl", talks)
     (told,) = [cause for cause in judged(run)["causes"] if cause["cause"] == "part_dies"]
     assert "turn 2 paid 0.933 in the first half and 0 in the second" in told["evidence"][0]["text"]

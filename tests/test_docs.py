@@ -31,7 +31,6 @@ MARKDOWN = sorted(
     [*ROOT.glob("*.md"), *(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.md") if "files" not in p.parts)]
 )
 
-
 CONFIG = ROOT / "assets" / "training_config.yaml"
 BLOCK = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -55,7 +54,6 @@ def commands(path) -> list[str]:
     return [line.split(" #")[0].strip() for line in lines if line.split("#")[0].strip()]
 
 
-# ------------------------------------------------------------------------------------------------ every document
 def heading_anchors(text: str) -> set[str]:
     """Anchors of the headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
@@ -90,7 +88,6 @@ def test_spelling():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# ------------------------------------------------------------------------------------------------ commands
 @functools.cache
 def flags_of(script: str) -> frozenset[str]:
     """The flags that scripts/NAME.py --help shows."""
@@ -149,7 +146,6 @@ def test_commands_are_ones_that_exist(path):
     assert not {command: problems for command, problems in found.items() if problems}
 
 
-# ------------------------------------------------------------------------------------------------ Python blocks
 PYTHON = [path for path in MARKDOWN if fences(path, "python")]
 
 
@@ -247,7 +243,6 @@ def test_nanochats_loss_is_ours_times_the_factor_that_the_page_names():
         assert torch.allclose(theirs, mask.sum() / (2 * mask[rows].sum()) * ours[rows], atol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------ README
 @pytest.fixture(scope="module")
 def readme_files(tmp_path_factory):
     """The files that README.md shows, as a user would write them."""
@@ -272,7 +267,6 @@ def test_readme_commands_for_your_own_data_run(readme_files):
     assert rows[-1]["step"] == 5 and {"reward/says", "reward/brief", "eval/accuracy"} <= set(rows[-1])
 
 
-# ------------------------------------------------------------------------------------------------ SKILL.md
 def test_skill_is_short_and_its_header_is_valid(tmp_path):
     header, body = (ROOT / "SKILL.md").read_text(encoding="utf-8").split("---\n", 2)[1:]
     header, lines = yaml.safe_load(header), body.splitlines()
@@ -289,7 +283,6 @@ def test_skill_is_short_and_its_header_is_valid(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# ------------------------------------------------------------------------------------------------ metrics
 NAMESPACES = ("reward", "kl", "policy", "value", "rollout", "tool", "prompts", "optim", "time", "memory", "eval")
 KEY = re.compile(rf"({'|'.join(NAMESPACES)})/[a-z0-9_]+")
 

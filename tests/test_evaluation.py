@@ -830,12 +830,9 @@ BAD = {  # {name: (flags, what the message holds)}
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_clear(tmp_path, name, capsys):
     flags, expected = BAD[name]
-    places = {
-        "one": str(tmp_path / "one.jsonl"),
-        "old": str(tmp_path / "old.json"),
-        "empty": write_lines(tmp_path / "e.jsonl", []),
-        "half": write_lines(tmp_path / "h.jsonl", [{"prompt": "a", "text": "a \udc00"}, {"prompt": "bad \ud800 char"}]),
-    }
+    half = [{"prompt": "a", "text": "a \udc00"}, {"prompt": "bad \ud800 char"}]
+    places = {"empty": write_lines(tmp_path / "e.jsonl", []), "half": write_lines(tmp_path / "h.jsonl", half)}
+    places |= {"one": str(tmp_path / "one.jsonl"), "old": str(tmp_path / "old.json")}
     (tmp_path / "one.jsonl").write_text('\n{"prompt": "a"}\n')
     (tmp_path / "old.json").write_text('{"tasks": {"math": {"metrics": {}}}, "model": {"name": "m"}}')
     if "training" in name:

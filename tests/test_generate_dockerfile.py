@@ -22,7 +22,6 @@ PINNED = {
     for name, version in re.findall(r"(?m)^([\w-]+)==(\S+)", (ROOT / "requirements.txt").read_text("utf-8"))
 }
 
-
 PROGRAMS = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
 HADOLINT = shutil.which("hadolint", path=PROGRAMS)
 

@@ -217,7 +217,6 @@ def test_conversations_are_those_of_trls_own_loop(both):
     assert grpo.ending_ids(saved.eos_token_id, trainer._tokenizer) == sorted(trainer.eos_token_ids)
 
 
-# ------------------------------------------------------------------------------------------------ rollouts
 def played(ready, numbers: list[int], scripts=SCRIPTS):
     """A rollout of prepared rows with scripted answers and log-probs, as TRL calls for it with vLLM."""
     sampling = Scripted(ready.tokenizer, scripts)
@@ -277,7 +276,6 @@ def test_processes_that_sample_together_are_refused(monkeypatch):
     grpo.check_sampling_apart(trainer)
 
 
-# ------------------------------------------------------------------------------------------------ runs
 @pytest.mark.long
 def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place, ours, tmp_path):
     flags = [*tiny_flags(place), "--lr_scheduler_type=constant", "--save_steps=1"]

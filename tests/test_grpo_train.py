@@ -74,7 +74,6 @@ def trainer_of(monkeypatch, tmp_path):
     return build
 
 
-# ------------------------------------------------------------------------------------------------ flags reach TRL
 TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its value})
     "num_train_epochs": ("2", {"max_steps": 5}),  # 40 prompts x 8 / 128 a step, twice
     "per_device_train_batch_size": ("24", {"per_device_train_batch_size": 24, "generation_batch_size": 24}),
@@ -195,7 +194,6 @@ def test_prompts_come_in_a_new_order_every_pass_and_none_is_dropped():
     assert grpo.prompt_order(config, 10, 50)[:35] == order, "a longer run begins with the same prompts"
 
 
-# ------------------------------------------------------------------------------------------------ a normal run
 def test_share_of_groups_without_signal():
     assert grpo.signal_free([1.2] * 8 + [0.0, 1.0] * 4, 8) == 0.5
 
@@ -204,12 +202,9 @@ def test_share_of_groups_without_signal():
 def finished(tmp_path_factory):
     """Twenty steps of the embedded task through the real command line, with its defaults."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    result = run_script(
-        *("grpo_train", "--steps", 20, "--output_dir", folder, "--report_to", "tensorboard"),
-        *("--sample_every", 10, "--eval_every", 10, "--save_steps", 10, "--plot_every", 10),
-        *("--eval_rows", 200),
-        env={"DRAW": "1"},
-    )
+    flags = "--steps=20 --sample_every=10 --eval_every=10 --save_steps=10 --plot_every=10 --eval_rows=200".split()
+    flags += ["--output_dir", folder, "--report_to", "tensorboard"]
+    result = run_script("grpo_train", *flags, env={"DRAW": "1"})
     assert result.returncode == 0, result.stderr
     return folder, result
 
@@ -354,7 +349,6 @@ def test_held_out_completions_are_greedy_and_sampling_stays_as_it_was(trainer_of
         assert ids == alone.tolist()
 
 
-# ------------------------------------------------------------------------------------------------ interrupted = not
 @pytest.fixture(scope="module")
 def uninterrupted(small, tmp_path_factory):
     """A run whose outcome depends on the generators, the schedule and several passes over few prompts."""
@@ -430,7 +424,6 @@ def test_a_checkpoint_never_lies_inside_a_rollout_of_two_steps_beside_a_referenc
     assert not same(weights(out), weights(TINY_LM, "model.safetensors"))
 
 
-# ------------------------------------------------------------------------------------------------ processes
 @pytest.mark.long
 def test_accelerate_launches_two_processes_on_cpu(small, tmp_path):
     files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES, "--eval_every=2"]
@@ -445,7 +438,6 @@ def test_accelerate_launches_two_processes_on_cpu(small, tmp_path):
     assert (tmp_path / "run/checkpoints/checkpoint-3/rng_state_1.pth").exists(), "there were two processes"
 
 
-# ------------------------------------------------------------------------------------------------ bad input
 BAD = {
     "batch is no whole groups": (
         ["--per_device_train_batch_size=12", "--num_generations=8"],

@@ -45,7 +45,6 @@ def checkpoints(folder: Path) -> list[str]:
     return sorted(p.name for p in (folder / "checkpoints").iterdir())
 
 
-# ------------------------------------------------------------------------------------------------ a normal run
 @pytest.fixture(scope="module")
 def finished(small, tmp_path_factory):
     """A finished run of the embedded task through the real command line."""
@@ -139,7 +138,6 @@ def test_trackers(small, data, tmp_path):
     assert list((out / "wandb").glob("offline-run-*/*.wandb"))
 
 
-# ------------------------------------------------------------------------------------------------ interrupted = not
 STATEFUL = [
     *("--steps=6", "--save_every=2", "--eval_every=2", "--sample_every=1", "--minibatches=2"),
     *("--kl_target=0.5", "--lr_schedule=cosine", "--warmup_steps=2", "--batch_size=8", "--max_new_tokens=8"),
@@ -178,7 +176,6 @@ def test_a_run_cut_short_and_resumed_equals_an_uninterrupted_one(ours, uninterru
     assert (out / "samples.jsonl").read_text() == (plain / "samples.jsonl").read_text()
 
 
-# ------------------------------------------------------------------------------------------------ processes
 @pytest.mark.long
 def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
     (tmp_path / "fails.py").write_text(
@@ -191,7 +188,6 @@ def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
     assert re.search(r"reward half, \S+train\.jsonl:\d+, completion .*ZeroDivisionError", result.stderr)
 
 
-# ------------------------------------------------------------------------------------------------ rewards
 def test_rewards_of_every_kind_at_once(ours, small, tmp_path):
     """Weights, None, columns, tensors, two functions of one name, and async ones, which run at the same time."""
     (tmp_path / "other.py").write_text("def first(completions, **kwargs):\n    return [2.0 for _ in completions]\n")
@@ -305,7 +301,6 @@ def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys):
         assert ("learning rate of step 26 is 0.854 of its peak, not 0.5" in capsys.readouterr().err) is told
 
 
-# ------------------------------------------------------------------------------------------------ bad input
 def file_with(name: str, text: str, spec: str = ""):
     """A maker of a flag's value: the path of a file in the test's folder with this text, and what stands behind it."""
 

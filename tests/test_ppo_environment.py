@@ -157,7 +157,6 @@ def test_what_each_baseline_is_unbiased_for(baseline, factor):
     assert found.tolist() == pytest.approx([1 - q / 2, factor * (1 - p) / 2], abs=1e-6)
 
 
-# ------------------------------------------------------------------------------------------------ conversations
 TOOLS = '''
 class Tools:
     def reset(self, **row):
@@ -274,7 +273,6 @@ def test_reward_functions_see_the_conversation_and_add_to_the_environments_score
     assert sample["rewards"] == {"whole": 5.0, "environment": None} and next(iter(sample["rewards"])) == "whole"
 
 
-# ------------------------------------------------------------------------------------------------ runs
 SMALL = [*FEW, "--max_turns=2", "--batch_size=16", "--max_new_tokens=24", "--max_prompt_tokens=32"]
 REFUSED = [
     (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 24"),

@@ -68,10 +68,8 @@ def gradients(ppo, config, models, batch, rows=None):
     for network in networks:
         network.zero_grad()
     sums = ppo.accumulate_gradients(config, models, batch, rows, SCALER).values
-    flat = [
-        torch.cat([p.grad.flatten() if p.grad is not None else torch.zeros(p.numel()) for p in network.parameters()])
-        for network in networks
-    ]
+    each = [[p.grad if p.grad is not None else torch.zeros_like(p) for p in n.parameters()] for n in networks]
+    flat = [torch.cat([g.flatten() for g in grads]) for grads in each]
     for network in networks:
         network.zero_grad()
     assert all(torch.isfinite(g).all() and g.norm() > 1e-4 for g in flat)

@@ -66,10 +66,8 @@ def table(folder):
 
 def several(folder, acc: float = 50.0):
     """JSONL with lists of scores of a row, and metrics in percent beside it."""
-    said = [
-        {"idx": i, "question": q, "gt": str(g), "code": [f"\\boxed{{{g}}}", "?"], "score": [True, False]}
-        for i, (q, g) in enumerate(QUESTIONS)
-    ]
+    said = [{"idx": i, "question": q, "gt": str(g)} for i, (q, g) in enumerate(QUESTIONS)]
+    said = [one | {"code": [f"\\boxed{{{one['gt']}}}", "?"], "score": [True, False]} for one in said]
     write_lines(folder / "test_seed0.jsonl", said)
     (folder / "test_seed0_metrics.json").write_text(json.dumps({"num_samples": 20, "num_scores": 40, "acc": acc}))
     return folder / "test_seed0.jsonl"
@@ -78,9 +76,8 @@ def several(folder, acc: float = 50.0):
 def two(folder, change=lambda rows: rows, **stated):
     """Samples of two models on the same rows: 5 are better, none worse; exact p 0.0625."""
     before = [row(i) for i in range(20)]
-    after = [
-        one | ({"correct": True, "response": f"It is {one['gold']}."} if one["id"] % 4 == 1 else {}) for one in before
-    ]
+    better = [{"correct": True, "response": f"It is {one['gold']}."} for one in before]
+    after = [one | (better[i] if one["id"] % 4 == 1 else {}) for i, one in enumerate(before)]
     write_lines(folder / "base.jsonl", before)
     write_lines(folder / "tuned.jsonl", change(after))
     figures = {"base": {"accuracy": 0.5}, "tuned": {"accuracy": 0.75}} | stated

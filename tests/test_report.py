@@ -94,7 +94,6 @@ def seen(page: str) -> str:
     return " ".join(html.unescape(text).split())
 
 
-# ------------------------------------------------------------------------------------------------ the top
 def test_top_says_what_came_of_a_run(tmp_path):
     make_run(tmp_path / "run", metrics(20))
     (tmp_path / "run" / "summary.json").write_text('{"seconds": 90.0}')
@@ -139,7 +138,6 @@ def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
     assert [row[6] for row in data_in(page, "sample")["rows"]] == ["a", "\ufffd\ufffd<b>"]
 
 
-# ------------------------------------------------------------------------------------------------ several runs
 def test_settings_that_differ(tmp_path):
     settings = {"a": {"seed": 1, "alone": 1}, "b": {"seed": 2, "alone": 1}, "c": {"seed": 1, "lr": 3e-5}}
     for name, changes in settings.items():
@@ -242,7 +240,6 @@ def test_only_a_page_of_ours_is_replaced(tmp_path, capsys):
     assert "is not a page of this program" in capsys.readouterr().err and (tmp_path / "page.html").read_text() == "mine"
 
 
-# ------------------------------------------------------------------------------------------------ evaluations
 def evaluation(folder, right: list[int]) -> None:
     """What evaluation.py leaves of a task of right and wrong answers."""
     n = len(right)
@@ -268,7 +265,6 @@ def test_evaluations_with_intervals_and_the_paired_test(tmp_path):
     assert len(page) < 200_000  # no curves, no library
 
 
-# ------------------------------------------------------------------------------------------------ size
 def test_samples_are_thinned_by_groups_and_held_out_ones_stay():
     digits = [str(math.sin(i))[3:] * 4 for i in range(4000)]
     train = [{"step": i // 40, "kind": "train", "prompt": f"p{i // 8}", "completion": digits[i]} for i in range(4000)]
@@ -294,7 +290,6 @@ def test_long_curves_keep_their_extremes():
     assert len(kept) <= 2000 and {(1234, 9.0), (7777, -9.0)} <= {*kept} and kept == sorted(kept)
 
 
-# ------------------------------------------------------------------------------------------------ the browser
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Headless Chromium, driven by selenium."""
@@ -429,9 +424,8 @@ def test_filters_groups_and_held_out_prompts_before_and_after(browser, site):
     browser.find_element("id", "row-0").send_keys(Keys.ENTER)
     said = browser.execute_script("return byId('sample-detail').textContent")
     assert all(text in said for text in [*HOSTILE][:4]) and "calls" in said
-    browser.execute_script(
-        "[...document.querySelectorAll('#browser button')].find(b => /before/.test(b.textContent)).click()"
-    )
+    before = "[...document.querySelectorAll('#browser button')].find(b => /before/.test(b.textContent))"
+    browser.execute_script(f"{before}.click()")
     pairs = browser.execute_script("return [...document.querySelectorAll('#browser .pair')].map(x => x.textContent)")
     assert pairs == ["before, step 0: score 0the answer is fiveafter, step 20: score 1the answer is <b>four</b>"]
     assert browser.get_log("browser") == []
@@ -457,9 +451,8 @@ def test_hostile_text_is_shown_and_never_runs(browser, site):
 
 def test_a_script_that_got_into_the_page_would_not_run(browser, site, tmp_path):
     """The policy holds where escaping would fail."""
-    page = site.read_text(encoding="utf-8").replace(
-        "</main>", f"<img src=x onerror={PWN}><script>{PWN}</script></main>"
-    )
+    got_in = f"<img src=x onerror={PWN}><script>{PWN}</script></main>"
+    page = site.read_text(encoding="utf-8").replace("</main>", got_in)
     (tmp_path / "broken.html").write_text(page, encoding="utf-8")
     visit(browser, tmp_path / "broken.html")
     assert browser.execute_script("return window.pwned") is None

@@ -92,7 +92,6 @@ def with_status(rows: dict, status: str = "FAIL") -> set[str]:
     return {name for name, row in rows.items() if row["status"] == status}
 
 
-# ------------------------------------------------------------------------------------------------ clean trainers
 TURNS = {"turn_mask", "turn_state"}
 GROUPS, REFERENCE = {"group_advantages"}, {"reference_is_initial"}
 FORMULA, CLIP = {"experience_formula"}, {"policy_clip"}
@@ -102,7 +101,6 @@ PAGES = {
     "grpo": TURNS | CRITIC | REFERENCE | {"gae_formula"},
     "distillation": TURNS | CRITIC | GROUPS | REFERENCE | {"gae_formula", "first_update_ratio", "update_steps"} | CLIP,
 }
-
 
 OF_ACTORS = TURNS | GROUPS | FORMULA
 SETTINGS = {  # flags, those of ppo.py and distillation.py after the page's name: checks that are not applicable
@@ -188,7 +186,6 @@ def token_logprobs(config, network, batch):
     assert "padding" in with_status(rows)
 
 
-# ------------------------------------------------------------------------------------------------ planted faults
 # what is wrong: page, the check that has to name it ("alone": no other check fails); what takes the place of the page's
 # function, which is called `right`
 PAGE_FAULTS = """
@@ -340,7 +337,6 @@ def test_a_check_that_raises_fails_and_nothing_is_written(run_checks, adapted, t
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["adapted.py", "cwd"]
 
 
-# ------------------------------------------------------------------------------------------------ bad input
 CORRECT = ["--reward", REWARD]
 
 
@@ -367,7 +363,6 @@ def test_bad_input(capsys, tmp_path, trainer, flags, message):
     assert code == 2 and message in captured.err and not captured.out
 
 
-# ------------------------------------------------------------------------------------------------ the contract
 # names of the contract, without those of all pages
 ASKED = {
     "ppo": "token_logprobs make_experience gae Config.vf_coef",
@@ -423,7 +418,6 @@ def test_a_clean_page_passes_and_no_other_name_of_it_is_used(run_checks, monkeyp
     assert asked <= modules[0].seen <= asked | instead | of_scripts and instead <= {*selfcheck.CONTRACT}
 
 
-# ------------------------------------------------------------------------------------------------ a part of a page
 OWN = """
 from grpo import *
 
@@ -450,7 +444,6 @@ def test_a_page_with_functions_of_its_own_takes_the_rest_from_a_template(run_che
     assert code == 1 and with_status(rows) == {"accumulation"}, rows
 
 
-# ------------------------------------------------------------------------------------------------ conversations
 PAGE = ROOT / "templates" / "multi_turn.py"
 
 

@@ -47,7 +47,6 @@ OUR_ESTIMATORS = {"gpg_ours", "maxrl_ours", "my_maxrl"}  # registered by the lau
 OUR_LOSSES = {"my_reinforce"}
 
 
-# ------------------------------------------------------------------------------------------------ verl's settings
 @functools.cache
 def composed(*overrides: str) -> DictConfig:
     """verl's configuration by Hydra itself."""
@@ -134,7 +133,6 @@ def with_overrides(overrides: list[str]) -> DictConfig:
     return config
 
 
-# ------------------------------------------------------------------------------------------------ pages
 def fences(text: str, *languages: str) -> list[str]:
     """Fenced blocks in these languages."""
     return [body for language, body in FENCE.findall(text) if language in languages]
@@ -301,9 +299,8 @@ def test_overrides_of_a_page_compose_and_have_values_that_verl_takes(path):
         composed(f"model_engine={engine}", *(o for o in overrides if not o.startswith("model_engine")))
 
 
-BLOCKS = [
-    (path, i, code) for path in PAGES for i, code in enumerate(fences(path.read_text(encoding="utf-8"), "python"))
-]
+BLOCKS = [(path, fences(path.read_text(encoding="utf-8"), "python")) for path in PAGES]
+BLOCKS = [(path, i, code) for path, codes in BLOCKS for i, code in enumerate(codes)]
 
 
 def run_block_with(name: str) -> None:
@@ -317,7 +314,6 @@ def test_python_blocks_run(path, number, code):
     names_of_block(code)
 
 
-# ------------------------------------------------------------------------------------ claims: install, presets
 def page(name: str) -> str:
     """The text of references/verl_NAME.md."""
     return (ROOT / "references" / f"verl_{name}.md").read_text(encoding="utf-8")
@@ -372,7 +368,6 @@ def test_estimators_and_losses_are_all_listed():
     assert set(table(page("environment"), "`reward.reward_manager.name`")) == set(REWARD_MANAGER)
 
 
-# ------------------------------------------------------------------------------------------------ claims: traps
 LEGACY = ("main_ppo_v0.py", "ray_trainer.py", "/separation/", "/one_step_off_policy/", "/fully_async_policy/")
 OTHER = ("/config/", "/sft_", "sft_trainer", "hf_rollout", "naive_rollout", "/veomni/", "/torchtitan/", "/automodel/")
 UNREAD = """
@@ -472,7 +467,6 @@ def test_bypass_mode_reaches_the_loss_only_through_the_loss():
     assert loss.item() == pytest.approx((-advantages * new * weights).mean().item(), abs=1e-6)
 
 
-# ------------------------------------------------------------------------------------ the pages' code at work
 def test_tool_of_the_page():
     from verl.tools.function_tool import FUNCTION_TOOL_REGISTRY
 

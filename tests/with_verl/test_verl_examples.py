@@ -39,7 +39,6 @@ def by_custom_class(name: str, cls: str) -> list[str]:
     return [f"data.custom_cls.path={EXAMPLES}/{name}.py", f"data.custom_cls.name={cls}"]
 
 
-# ------------------------------------------------------------------------------------------------ data
 COLUMNS = by_custom_class("columns_dataset", "ColumnsDataset")
 
 
@@ -94,7 +93,6 @@ def test_curriculum_sorts_by_difficulty(tokenizer, parquet):
             dataset(tokenizer, *parquet, *CURRICULUM, override)
 
 
-# ------------------------------------------------------------------------------------------------ dynamic generation
 class Queue:
     """Stands for TransferQueue: prompts and their completions; each new prompt has the next group of scores."""
 
@@ -160,7 +158,6 @@ def test_difficulty_buffer_gives_up_dropping(monkeypatch):
         queue.add(2)
 
 
-# ------------------------------------------------------------------------------------------------ agent
 class Script:
     """Stands for the inference servers: answers with given texts and notes what it was asked."""
 
@@ -220,7 +217,6 @@ def test_feedback_agent_stays_within_the_response_length(tokenizer):
     assert len(out.response_ids) == 20 and set(out.response_mask) == {1}
 
 
-# ------------------------------------------------------------------------------------------------ numerics
 def test_maxrl_advantage_through_verl(tokenizer):
     from verl import DataProto
     from verl.trainer.ppo.ray_trainer import compute_advantage
@@ -273,7 +269,6 @@ def test_topr_loss_and_its_gradient(mode):
     assert metrics == {"actor/tapered_frac": pytest.approx(tapered)}
 
 
-# ------------------------------------------------------------------------------------------------ reward manager
 def scored(tokenizer, texts, *options):
     """The results of BudgetRewardManager, made by verl, for completions of at most 12 tokens."""
     from verl import DataProto

@@ -179,15 +179,9 @@ def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys):
 
 
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
-BY_HAND = [
-    f"actor_rollout_ref.model.path={TINY_LM}",
-    f"{ROLLOUT}.name=vllm",
-    f"{ACTOR}.ppo_mini_batch_size=8",
-    "algorithm.adv_estimator=grpo",
-    "critic.enable=False",  # else verl warns that it does so
-    "data.train_batch_size=8",
-    "trainer.save_freq=5",
-]
+BY_HAND = [f"actor_rollout_ref.model.path={TINY_LM}", f"{ROLLOUT}.name=vllm", f"{ACTOR}.ppo_mini_batch_size=8"]
+BY_HAND += ["algorithm.adv_estimator=grpo", "critic.enable=False"]  # else verl warns that it does so
+BY_HAND += ["data.train_batch_size=8", "trainer.save_freq=5"]
 DYNAMIC = f"{ACTOR}.use_dynamic_bsz=True"
 ROW = {"data_source": "mine", "prompt": [{"role": "user", "content": "1+1="}]}
 ROW |= {"reward_model": {"style": "rule", "ground_truth": "2"}, "extra_info": {"index": 0}}
@@ -202,12 +196,9 @@ def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
     many += [f"data.train_files={tmp_path}/t.parquet"]
     told = ["try leaving it out: all rollout is asynchronous", f"try {ROLLOUT}.calculate_log_probs", "expected 34"]
     told += ["temperature should be greater than 0", "1 epochs of 2 steps"]
-    cases = [
-        ([*many, "trainer.total_training_steps=99"], told),
-        # neither sizes nor a bound on tokens
-        (["+ray_kwargs.ray_init.address=local"] * 2, ["expected it once", "ppo_micro_batch_size_per_gpu"]),
-    ]
-    for more, expected in cases:
+    twice = ["+ray_kwargs.ray_init.address=local"] * 2  # and neither sizes nor a bound on tokens
+    cases = [([*many, "trainer.total_training_steps=99"], told)]
+    for more, expected in [*cases, (twice, ["expected it once", "ppo_micro_batch_size_per_gpu"])]:
         code, findings, _ = checked(tmp_path, capsys, "\n".join([*BY_HAND, *more]))
         assert code == 1 and [words for words in expected if findings.count(words) != 1] == [], findings
 

@@ -54,7 +54,6 @@ def score_rewards(scores, mask):
     return torch.zeros(mask.shape, dtype=torch.float64).scatter(1, last[:, None], scores[:, None])
 
 
-# ------------------------------------------------------------------------------------------------ advantages
 SCORES = normal(0, 10)
 EQUAL = torch.where(GROUPS == 1, 0.1, torch.where(GROUPS == 3, 0.0, SCORES))  # a group of one score, one without any
 scores_given = pytest.mark.parametrize("scores", [SCORES, EQUAL], ids=["real", "equal"])
@@ -75,19 +74,13 @@ def our_advantages(ppo, name, scores, mask, **settings):
     return got if got.dim() == 2 else got[:, None] * mask
 
 
+ESTIMATORS = [*((name, name, EXACT) for name in ("grpo", "rloo", "opo")), ("gpg_verl", "gpg", EXACT)]
+ESTIMATORS += [(f"reinforce_pp{x}", f"reinforce_plus_plus{x}", LOOSE) for x in ("", "_baseline")]
+
+
 @masks
 @scores_given
-@pytest.mark.parametrize(
-    ("ours", "verl", "tolerance"),
-    [
-        ("grpo", "grpo", EXACT),
-        ("rloo", "rloo", EXACT),
-        ("opo", "opo", EXACT),
-        ("gpg_verl", "gpg", EXACT),
-        ("reinforce_pp", "reinforce_plus_plus", LOOSE),
-        ("reinforce_pp_baseline", "reinforce_plus_plus_baseline", LOOSE),
-    ],
-)
+@pytest.mark.parametrize(("ours", "verl", "tolerance"), ESTIMATORS)
 def test_advantages(ppo, ours, verl, tolerance, scores, mask):
     got = our_advantages(ppo, ours, scores, mask)
     assert got.abs().max() > 0.1
@@ -163,7 +156,6 @@ def test_gae(ppo, mask):
     close(ppo.masked_whiten(advantages, mask), theirs * mask, LOOSE)
 
 
-# ------------------------------------------------------------------------------------------------ losses
 def verl_config(scale=None, rollout_correction=None, **settings):
     names = {"clip_eps_low": "clip_ratio_low", "clip_eps_high": "clip_ratio_high", "dual_clip": "clip_ratio_c"}
     names |= {"sapo_tau_pos": "tau_pos", "sapo_tau_neg": "tau_neg"}
@@ -303,7 +295,6 @@ def test_a_completion_that_is_masked_whole_counts_in_our_mean_and_not_in_verls(p
     close(got, core.agg_loss(loss, mask, mode, global_batch_size=10), LOOSE)  # what verl's trainer hands over
 
 
-# ------------------------------------------------------------------------------------------------ KL
 @pytest.mark.parametrize(("ours", "names"), [("k1", ["kl", "k1"]), ("k2", ["mse", "k2"]), ("k3", ["low_var_kl", "k3"])])
 def test_kl_forms_in_value_and_gradient(ppo, ours, names):
     logprobs, reference, _ = case(0.8)
@@ -331,7 +322,6 @@ def test_adaptive_kl_coefficient(ppo):
         assert ppo.next_kl_coef(0.2, kl, 6.0, 10_000, 256) == pytest.approx(theirs.value, abs=1e-15)
 
 
-# ------------------------------------------------------------------------------------------------ mismatch
 def far_sampler(old):
     return old + normal(12, 10, WIDTH, scale=0.5)
 
@@ -401,7 +391,6 @@ def test_mismatch_metrics(ppo):
     assert ppo.masked_mean(weight.clamp(max=2.0), mask).item() == pytest.approx(known["rollout_is_mean"], rel=1e-7)
 
 
-# ------------------------------------------------------------------------------------------------ lengths
 def test_soft_overlong_punishment(ppo):
     """Through verl's DAPO reward manager, for completions of every length."""
     tokenizer = SimpleNamespace(decode=lambda *_, **__: "text", eos_token="<eos>")

@@ -102,7 +102,6 @@ def test_generated_file_scores_in_verl(task, contract, tokenizer, tmp_path):
 
 VERL_OWN = ROOT.joinpath(importlib.util.find_spec("verl").submodule_search_locations[0], "utils", "reward_score")
 
-
 PARIS = {"target": ["Paris"]}
 
 
