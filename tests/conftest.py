@@ -305,38 +305,25 @@ MAMBA = {
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 FEW_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 LINEAR_FIRST = {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+QWEN3_5 = {**STATES, **DELTA, **LINEAR_FIRST, "head_dim": 8}
+JAMBA = {"num_experts": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_hidden_layers": 3}
+JAMBA |= {"use_mamba_kernels": False, "mamba_d_state": 8, "mamba_dt_rank": 4}
+MINIMAX = {"layer_types": ["linear_attention", "full_attention"], "head_dim": 8, "block_size": 16}
+LLAMA4 = {"head_dim": 8, "intermediate_size_mlp": 64, "num_local_experts": 4, "attention_chunk_size": 8}
+LLAMA4 |= {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "interleave_moe_layer_step": 2}
 HYBRIDS = {  # layers with recurrent or convolution states, Llama 4's chunks and positions, Mamba's own names
-    "qwen3_next": (
-        "Qwen3NextConfig",
-        {**STATES, **DELTA, **EXPERTS, **LINEAR_FIRST, "head_dim": 8, "shared_expert_intermediate_size": 32},
-    ),
-    "qwen3_5": ("Qwen3_5TextConfig", {**STATES, **DELTA, **LINEAR_FIRST, "head_dim": 8}),
+    "qwen3_next": ("Qwen3NextConfig", QWEN3_5 | EXPERTS | {"shared_expert_intermediate_size": 32}),
+    "qwen3_5": ("Qwen3_5TextConfig", QWEN3_5),
     "lfm2": ("Lfm2Config", {**STATES, "layer_types": ["conv", "full_attention", "conv"], "block_ff_dim": 64}),
-    "jamba": (
-        "JambaConfig",
-        {
-            **{"num_experts": 4, "attn_layer_period": 3, "attn_layer_offset": 1, "num_hidden_layers": 3},
-            **{"use_mamba_kernels": False, "mamba_d_state": 8, "mamba_dt_rank": 4},
-        },
-    ),
+    "jamba": ("JambaConfig", JAMBA),
     "falcon_h1": ("FalconH1Config", {**MAMBA, "mamba_d_ssm": 64, "head_dim": 8, "lm_head_multiplier": 0.5}),
-    "minimax": (
-        "MiniMaxConfig",
-        {**FEW_EXPERTS, "layer_types": ["linear_attention", "full_attention"], "head_dim": 8, "block_size": 16},
-    ),
-    "llama4": (
-        "Llama4TextConfig",
-        {
-            **{"head_dim": 8, "intermediate_size_mlp": 64, "num_local_experts": 4, "attention_chunk_size": 8},
-            **{"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "interleave_moe_layer_step": 2},
-        },
-    ),
+    "minimax": ("MiniMaxConfig", FEW_EXPERTS | MINIMAX),
+    "llama4": ("Llama4TextConfig", LLAMA4),
     "mamba": ("MambaConfig", {"state_size": 8}),
     "mamba2": ("Mamba2Config", {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 16}),
     "rwkv": ("RwkvConfig", {"attention_hidden_size": 32}),
 }
 FALCON = ("FalconConfig", {"hidden_dropout": 0.1, "parallel_attn": False, "alibi": False})
-
 
 QWEN = {  # the config.json of Qwen2.5-0.5B
     **{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},

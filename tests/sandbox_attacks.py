@@ -1127,8 +1127,6 @@ def tests_for(suite: str, values: list[int]) -> dict:
 
 
 # ------------------------------------------------------------------------------------------------ where attacks reach
-
-
 class World:
     """What one attack may reach for: a folder, sockets, a mark; `harm` tells what it did to them."""
 
@@ -1296,7 +1294,6 @@ class Scale(threading.Thread):
 
 
 # ------------------------------------------------------------------------------------------------ running and judging
-
 LIMITS = {"timeout_s": 0.5, "total_timeout_s": 1.0, "memory_mb": 256}
 CORRECT = "def f(x):\n    return x * 7 + 1\n"
 CORRECT_TESTS = {"tests": [{"args": [i], "expected": i * 7 + 1} for i in range(3)], "entry_point": "f"}

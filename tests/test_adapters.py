@@ -134,13 +134,9 @@ def test_another_rank_or_alpha_is_refused(run, adapter, tmp_path):
         run(program, f"--model={adapter}", f"{name}={right}", "--dry_run", f"--output_dir={tmp_path}/x")
 
 
-KINDS = {
-    "rslora": {"use_rslora": True},
-    "dora": {"use_dora": True},
-    "a module as a whole": {"modules_to_save": ["lm_head"]},
-    "ranks by layer": {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"q_proj": 3}},
-    "embedding": {"target_modules": ["embed_tokens", "q_proj"]},
-}
+KINDS = {"rslora": {"use_rslora": True}, "dora": {"use_dora": True}, "a module": {"modules_to_save": ["lm_head"]}}
+KINDS |= {"ranks by layer": {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"q_proj": 3}}}
+KINDS |= {"embedding": {"target_modules": ["embed_tokens", "q_proj"]}}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # peft's, of tied weights

@@ -22,12 +22,8 @@ from parts.learning.advantages import (
     advantages_of,
     discounted_returns,
     equal_groups,
-    grpo_advantages,
     length_penalty,
-    maxrl_advantages,
     overlong_penalty,
-    reinforce_pp_advantages,
-    remax_advantages,
     reward_parts,
     shape_rewards,
     shaped_score,
@@ -107,7 +103,6 @@ def minibatch_loss(config, piece, logprobs):
 
 
 # ------------------------------------------------------------------------------------------------ numpy oracles
-
 SCORES = normal(0, 10)
 EQUAL = torch.where(GROUPS == 1, 0.1, torch.where(GROUPS == 3, 0.0, SCORES))  # 0.1 four times: their mean rounds
 POSITIVE = (SCORES > 0).double()
@@ -244,8 +239,6 @@ def case(spread: float = 0.4, lengths=LENGTHS):
 
 
 # ------------------------------------------------------------------------------------------------ advantages
-
-
 @all_scores
 @pytest.mark.parametrize("alone", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["grpo", "mean", "rloo", "opo", "gpg", "gpg_verl", "maxrl", "reinforce_pp_baseline"])
@@ -255,7 +248,7 @@ def test_group_estimators_equal_numpy(name, scores, alone):
     got = got if got.dim() == 2 else got[:, None] * mask
     close(got, group_oracle(name, scores, mask, alone), 1e-7 if name.startswith("gpg") else EXACT)  # alpha is fp32
     if name == "grpo":
-        got = grpo_advantages(scores=scores, groups=GROUPS, config=make_config(advantage_std="biased"), alone=alone)
+        got = ADVANTAGES["grpo"](scores=scores, groups=GROUPS, config=make_config(advantage_std="biased"), alone=alone)
         close(got[:, None] * mask, group_oracle(name, scores, mask, alone, ddof=0))
 
 
@@ -275,40 +268,30 @@ def test_returns_of_reinforce_pp_and_remax():
     returns = np.array([[0.5, 0, 1, 4], [3.5, 3, 0, 0]])
     close(discounted_returns(rewards * mask, mask, 0.5), returns)
     config = make_config(advantage="reinforce_pp", gamma=0.5)
-    close(reinforce_pp_advantages(rewards=rewards * mask, mask=mask, config=config), whiten(returns, mask))
-    close(
-        remax_advantages(rewards=rewards * mask, mask=mask, baselines=torch.tensor([1.0, -2.0]).double()),
-        [[2, 0, 2, 3], [7, 5, 0, 0]],
-    )
-    unknown = torch.tensor([1.0, float("nan")]).double()  # no reward applies to the second's greedy completion
-    close(remax_advantages(rewards=rewards * mask, mask=mask, baselines=unknown), [[2, 0, 2, 3], [0, 0, 0, 0]])
+    close(ADVANTAGES["reinforce_pp"](rewards=rewards * mask, mask=mask, config=config), whiten(returns, mask))
+    # nan: no reward applies to the second's greedy completion
+    for baseline, second in ((-2.0, [7, 5, 0, 0]), (float("nan"), [0, 0, 0, 0])):
+        known = {"mask": mask, "baselines": torch.tensor([1.0, baseline]).double()}
+        close(ADVANTAGES["remax"](rewards=rewards * mask, **known), [[2, 0, 2, 3], second])
 
 
 def test_maxrl_refuses_negative_scores():
     with pytest.raises(RewardError, match="got a score of -"):
-        maxrl_advantages(scores=SCORES, groups=GROUPS)
+        ADVANTAGES["maxrl"](scores=SCORES, groups=GROUPS)
 
 
 # ------------------------------------------------------------------------------------------------ from samples
-
-
 def made_samples(scores, lengths, parts=None, finished=None, group_size=4, baselines=None):
     """Samples with these scores; `parts` is {reward: values or None}."""
     parts = parts or {"only": scores}
-    return [
-        {
-            "prompt_ids": [5] * (1 + i % 3),
-            "response_ids": [7 + (i + t) % 50 for t in range(length)],
-            "rollout_logprobs": [-1.0] * length,
-            "finished": True if finished is None else finished[i],
-            "rewards": {name: values[i] for name, values in parts.items()},
-            "weights": dict.fromkeys(parts, 1.0),
-            "score": scores[i],
-            "group": i // group_size,
-            "baseline": baselines[i] if baselines else 0.0,
-        }
-        for i, length in enumerate(lengths)
-    ]
+    samples = []
+    for i, length in enumerate(lengths):
+        ids = {"prompt_ids": [5] * (1 + i % 3), "response_ids": [7 + (i + t) % 50 for t in range(length)]}
+        known = {"rollout_logprobs": [-1.0] * length, "finished": True if finished is None else finished[i]}
+        known |= {"rewards": {name: values[i] for name, values in parts.items()}, "score": scores[i]}
+        known |= {"weights": dict.fromkeys(parts, 1.0), "baseline": baselines[i] if baselines else 0.0}
+        samples.append(ids | known | {"group": i // group_size})
+    return samples
 
 
 def experience_of(config, samples, kl=None):
@@ -373,12 +356,6 @@ def test_a_completion_to_which_no_reward_applies_changes_no_gradient(models_of, 
             p.grad = None
     assert relative(found[0][0], found[1][0]) < 1e-5
     close(found[0][1], found[1][1], 1e-5)
-
-
-@pytest.mark.parametrize(("name", "size"), [("grpo", 4), ("gdpo", 4), ("reinforce_pp", 1), ("remax", 1)])
-def test_a_batch_without_any_reward_has_no_advantage(name, size):
-    samples = made_samples([0.0] * 8, [2] * 8, {"a": [None] * 8})
-    assert not experience_of(make_config(advantage=name, group_size=size), samples)[1]["advantages"].any()
 
 
 def test_means_of_scores_are_of_the_completions_that_have_one():
@@ -469,8 +446,6 @@ def test_kl_in_the_loss_stays_out_of_the_scores():
 
 
 # ------------------------------------------------------------------------------------------------ losses
-
-
 PAIRS = list(itertools.product(OUR_LOSSES, OUR_AGGREGATIONS))
 EACH = [*zip(OUR_LOSSES, OUR_AGGREGATIONS * 2, strict=True)]  # every loss once, every aggregation twice
 
@@ -552,8 +527,6 @@ def test_extreme_ratios_stay_finite(name, gap):
 
 
 # ------------------------------------------------------------------------------------------------ TRL
-
-
 @pytest.fixture(scope="module")
 def trl_trainers(tmp_path_factory):
     """Real trainers of the installed TRL on the embedded model, which take log-probs and completions that we set."""
@@ -576,11 +549,8 @@ def trl_trainers(tmp_path_factory):
         trainer.model.train()
         return trainer
 
-    return {
-        "grpo": make(trl.GRPOTrainer, trl.GRPOConfig, beta=0.0),
-        "rloo": make(trl.RLOOTrainer, trl.RLOOConfig, beta=0.0),
-        "gmpo": make(GMPOTrainer, GMPOConfig, beta=0.0),
-    }
+    grpo, rloo = make(trl.GRPOTrainer, trl.GRPOConfig, beta=0.0), make(trl.RLOOTrainer, trl.RLOOConfig, beta=0.0)
+    return {"grpo": grpo, "rloo": rloo, "gmpo": make(GMPOTrainer, GMPOConfig, beta=0.0)}
 
 
 TRL_LENGTHS = [5, 1, 8, 3, 8, 2, 6, 4]
@@ -629,7 +599,6 @@ TRL_LOSSES = {  # loss_type: our loss and aggregation, settings of TRL's, settin
     "cispo": ("cispo", "token_mean", {"epsilon_high": 1.3}, {"clip_eps_low": 1.0, "clip_eps_high": 0.3}),
     "sapo": ("sapo", "seq_mean_token_mean", {f"args_sapo_temperature_{k}": v for k, v in TAUS.items()}, {}),
 }
-
 
 # not k3_ratio with a sequence's ratio: by that TRL weighs the KL then, we by the token's
 TRL_CASES = [(name, *how) for name in TRL_LOSSES for how in ((False, None), (True, "k3"), (False, "k3_ratio"))]
@@ -811,9 +780,8 @@ def test_mismatch_weights_equal_trls(monkeypatch, trl_trainers, ours, theirs, lo
     settings = {"vllm_importance_sampling_mode": theirs, "vllm_importance_sampling_clip_min": low}
     settings |= {"use_vllm": True, "vllm_importance_sampling_correction": True}
     settings |= {"vllm_importance_sampling_clip_max": high}
-    made = trl_experience(
-        monkeypatch, trl_trainers["grpo"], PLAIN_PARTS, TRL_LENGTHS, [old], sampled=sampled, **settings
-    )
+    settings |= {"logprobs": [old], "sampled": sampled}
+    made = trl_experience(monkeypatch, trl_trainers["grpo"], PLAIN_PARTS, TRL_LENGTHS, **settings)
     got = mismatch_weights(old, sampled, mask, ours, low or 0.0, high)
     expected = made["importance_sampling_ratio"] * mask
     where = mask.bool()
@@ -823,8 +791,6 @@ def test_mismatch_weights_equal_trls(monkeypatch, trl_trainers, ours, theirs, lo
 
 
 # ------------------------------------------------------------------------------------------------ mismatch
-
-
 @pytest.mark.parametrize("how", ["none", "tis", "icepop", "seq_mask"])
 def test_what_is_logged_of_the_mismatch(how):
     """Weight before any bound, k3 of KL(sampler || trainer), the share that was cut, and the update's own KL."""
@@ -857,8 +823,6 @@ def test_the_correction_weighs_the_policy_loss_and_not_the_kl():
 
 
 # ------------------------------------------------------------------------------------------------ enumeration: KL
-
-
 def distributions(seed=0, vocab=5):
     """Logits of a policy, of another one that sampled, and of a reference."""
     return [normal(seed + i, vocab) for i in range(3)]
@@ -923,8 +887,6 @@ def test_gradient_of_each_kl_form_in_the_reward():
 
 
 # ------------------------------------------------------------------------------------------------ enumeration: reward
-
-
 class TinyPolicy:
     """Up to two tokens of three, 0 ends the text: seven completions, each with a score; logits are a table."""
 
@@ -1002,10 +964,8 @@ def test_remax_and_plain_returns_are_unbiased():
     config = make_config(advantage="remax", group_size=1, aggregation="seq_mean_token_sum")
     for count in (1, 2):
         close(policy.estimate(config, count), policy.exact())
-    returns = policy.estimate(
-        config, 1, advantages_of=lambda rewards, mask, **_: discounted_returns(rewards, mask, 1.0)
-    )
-    close(returns, policy.exact())
+    plain = lambda rewards, mask, **_: discounted_returns(rewards, mask, 1.0)  # noqa: E731
+    close(policy.estimate(config, 1, advantages_of=plain), policy.exact())
 
 
 @pytest.mark.parametrize("advantage", ["rloo", "remax"])
@@ -1062,7 +1022,6 @@ def test_aggregation_and_bias():
 
 
 # ------------------------------------------------------------------------------------------------ networks
-
 PROMPTS = ["1+1=", "34+71=", "What is 12+5? Be brief.", "7", "Add 19 and 23, then say it.", "90+9=", "2", "8+88="]
 RESPONSES = [3, 9, 1, 14, 6, 2, 11, 5]
 
@@ -1205,8 +1164,6 @@ def test_the_entropy_bonus_is_weighted_like_the_loss(models_of, aggregation):
 
 
 # ------------------------------------------------------------------------------------------------ rows without effect
-
-
 @pytest.fixture
 def forwards(monkeypatch):
     """Rows that each network's passes have seen: a list of counts."""
@@ -1286,8 +1243,6 @@ def test_experience_runs_rows_with_signal_only(models_of, forwards, minibatches,
 
 
 # ------------------------------------------------------------------------------------------------ processes
-
-
 @pytest.mark.parametrize(("name", "aggregation"), [EACH[0], EACH[2], EACH[4], EACH[8]])
 def test_processes_do_not_change_the_gradient(models_of, monkeypatch, name, aggregation):
     config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name], micro_batch_tokens=70)
@@ -1319,8 +1274,6 @@ def test_an_update_with_fewer_rows_than_processes(models_of, monkeypatch, loss):
 
 
 # ------------------------------------------------------------------------------------------------ rollout
-
-
 class FakeEngine:
     """Completions that depend on prompt and noise alone: the prompt's id, some token, and an end token or not."""
 
@@ -1480,8 +1433,6 @@ def test_remax_has_the_greedy_completion_of_each_prompt_as_baseline():
 
 
 # ------------------------------------------------------------------------------------------------ settings, presets
-
-
 COMMON = """
 advantage=grpo loss=clip aggregation=token_mean group_size=8 ppo_epochs=1 minibatches=1 dynamic_sampling=no
 kl_coef=0 kl_in=loss kl_estimator=k3 missing_eos_penalty=0 overlong_share=0 dual_clip=0 clip_eps_low=0.2
@@ -1598,8 +1549,6 @@ def test_the_document_has_every_name_and_names_tests_that_exist():
 
 
 # ------------------------------------------------------------------------------------------------ steps of every preset
-
-
 STEP_SCORES = [0.0, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0]
 
 

@@ -38,10 +38,8 @@ def test_eager_samples_and_trains_as_sdpa_does():
         prompts = [[5, 6, 7, 8, 9, 10, 11], [5, 6], [20, 21, 22]] * 2
         noise = torch.linspace(0.05, 0.95, 48).reshape(6, 8).numpy()
         sampled = HFEngine(config, models).generate(prompts, noise)
-        rows = [
-            {"prompt_ids": p, "response_ids": ids, "rollout_logprobs": lp}
-            for p, (ids, lp) in zip(prompts, sampled, strict=True)
-        ]
+        names = ("prompt_ids", "response_ids", "rollout_logprobs")
+        rows = [dict(zip(names, (p, *out), strict=True)) for p, out in zip(prompts, sampled, strict=True)]
         batch = collate(rows, models.pad_id, CPU)
         logprobs, _ = token_logprobs(config, models.policy, predicting_states(models.policy, batch), batch)
         logprobs.sum().backward()

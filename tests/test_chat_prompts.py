@@ -52,9 +52,6 @@ def beginning(tokenizer, *tokens: str, end: str = ""):
     return tokenizer
 
 
-# ------------------------------------------------------------------------------------------------ BOS
-
-
 @pytest.mark.parametrize("name", ["llama3", "tiny"])
 def test_bos_is_never_doubled(encode, name):
     tokenizer = beginning(chat_tokenizer(name, "<|end|>"), "<s>")
@@ -181,8 +178,6 @@ def test_evaluation_takes_a_string_in_the_templates_form_as_it_is(shots):
         assert tokenizer.decode(request.ids) == text
 
 
-# ------------------------------------------------------------------------------------------------ tool calls
-
 ARGUMENTS = {"city": 'Pa"ris', "days": [1, None]}
 JSON_ONCE = '{"city": "Pa\\"ris", "days": [1, null]}'
 
@@ -207,9 +202,6 @@ def test_tool_arguments_are_written_once(name):
 def test_arguments_that_are_no_object_are_refused():
     with pytest.raises(ValueError, match="arguments of a tool call are 'city=Paris', not a JSON object"):
         encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called("city=Paris"))
-
-
-# ------------------------------------------------------------------------------------------------ the assistant's turn
 
 
 def going_on(text: str) -> list[dict]:
@@ -275,9 +267,6 @@ def test_servers_go_on_with_it(monkeypatch):
         evaluation.server_text("http://h/v1", prompt, {"model": "m"}, "")
     assert [body.get("continue_final_message") for body in sent] == [True, None]
     assert sent[0]["add_generation_prompt"] is False
-
-
-# ------------------------------------------------------------------------------------------------ programs
 
 
 @pytest.mark.long

@@ -9,14 +9,9 @@ import pytest
 import yaml
 from conftest import ASSETS, ROOT, TINY_LM, load_script
 
-FILES = {
-    "ppo_train": "training_config.yaml",
-    "grpo_train": "trl_grpo_config.yaml",
-    "on_policy_distillation": "distillation_config.yaml",
-    "verl_train": "verl_config.yaml",
-}
+FILES = {"ppo_train": "training_config.yaml", "grpo_train": "trl_grpo_config.yaml"}
+FILES |= {"on_policy_distillation": "distillation_config.yaml", "verl_train": "verl_config.yaml"}
 KEY = re.compile(r"^(?:# )?([a-z_0-9]+):(?: |$)", re.MULTILINE)
-
 
 trainers = pytest.mark.parametrize("name", FILES)
 complete = pytest.mark.parametrize("name", [name for name in FILES if name != "verl_train"])

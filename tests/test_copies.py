@@ -1,10 +1,9 @@
 """Each script works alone: copied into an empty folder, it does there what its name says, without its neighbours."""
 
-import json
 import shutil
 
 import pytest
-from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, run_script
+from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, read_lines, run_script, write_lines
 
 REWARD = """
 def right(prompts, completions, answer, **kwargs):
@@ -55,8 +54,7 @@ NEED_THE_BUNDLE = {  # {script: (its command line, the file of the bundle that i
 def inputs(tmp_path_factory):
     """Rows, a reward, a program and its tests, in a folder of their own."""
     folder = tmp_path_factory.mktemp("inputs")
-    rows = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()[:8]]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "rows.jsonl", read_lines(TRAIN_DATA)[:8])
     (folder / "reward.py").write_text(REWARD)
     (folder / "program.py").write_text("def double(x):\n    return 2 * x\n")
     (folder / "tests.py").write_text("assert double(3) == 6\n")

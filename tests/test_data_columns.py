@@ -84,17 +84,10 @@ def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(com
 
 
 TOOLS = {"calc": {"create_kwargs": {"ground_truth": "72"}}}
-OWN = {
-    "data_source": "openai/gsm8k",
-    "agent_name": "tool_agent",
-    "prompt": QUESTION,
-    "ability": "arithmetic",
-    "reward_model": {"style": "model", "ground_truth": "72", "weight": 2},
-    "extra_info": {
-        **{"split": "test", "index": 17, "need_tools_kwargs": True, "tools_kwargs": TOOLS, "answer": "#### 72"},
-        "interaction_kwargs": {"query": "Q?"},
-    },
-}
+INFO = {"split": "test", "index": 17, "need_tools_kwargs": True, "tools_kwargs": TOOLS, "answer": "#### 72"}
+OWN = {"data_source": "openai/gsm8k", "agent_name": "tool_agent", "prompt": QUESTION, "ability": "arithmetic"}
+OWN |= {"reward_model": {"style": "model", "ground_truth": "72", "weight": 2}}
+OWN |= {"extra_info": INFO | {"interaction_kwargs": {"query": "Q?"}}}
 VERL = {
     "tools": OWN,
     "no index": {**OWN, "extra_info": {"note": "x"}},

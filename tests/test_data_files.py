@@ -39,8 +39,6 @@ def pairs_of(request, loader):
     return read
 
 
-# ------------------------------------------------------------------------------------------------ rows in other JSON
-
 NESTED = {
     "description.json": {"description": "Sums.", "data": ROWS},
     "one_split.json": {"train": ROWS},
@@ -52,7 +50,6 @@ NESTED = {
     "viewer.json": {"features": [], "rows": [{"row_idx": i, "row": row} for i, row in enumerate(ROWS)]},
     "array.jsonl": ROWS,
 }
-
 
 TABLES = {
     "decimal commas": 'prompt;answer;share\n2+2?;4;0,5\n"3+3?";6;1,5\n',
@@ -126,11 +123,8 @@ def test_files_that_are_broken_or_unclear_are_refused(pairs_of, tmp_path, what):
         pairs_of(tmp_path / name)
 
 
-# ------------------------------------------------------------------------------------------------ no data
-
 PAGE = "<!DOCTYPE html>\n<html>\n<head><title>502</title></head>\n<body>Bad gateway</body>\n</html>\n"
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 12345\n"
-
 
 WORKBOOK = io.BytesIO()
 with zipfile.ZipFile(WORKBOOK, "w") as archive:
@@ -178,8 +172,6 @@ def test_json_in_a_text_or_table_is_refused(loader, tmp_path, suffix):
         loader.load_rows(path)
     assert len(loader.load_rows(path.rename(tmp_path / "rows.json")).rows) == 2
 
-
-# ------------------------------------------------------------------------------------------------ messages in cells
 
 TURN = [{"role": "user", "content": "2+2?"}]
 CALLS = [{"name": "add", "arguments": {"a": 2}}, {"name": "half", "arguments": {"of": 8}}]  # no key in common
@@ -235,9 +227,6 @@ def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path
     rows = [{"prompt": "As JSON", "output": [{"x": 1, "y": y}]} for y in (None, 2)]  # no messages: nulls stay
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     assert read_rows(str(tmp_path / "rows.parquet")) == rows
-
-
-# ------------------------------------------------------------------------------------------------ spreadsheets
 
 
 def test_an_empty_cell_is_no_answer_and_no_usable_row_is_an_error_though_bad_ones_are_skipped(loader, tmp_path):

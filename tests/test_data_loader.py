@@ -63,8 +63,6 @@ def add_up(counts: dict) -> bool:
     return counts["read"] == counts["kept"] + counts["rejected"] + counts["deduplicated"]
 
 
-# ------------------------------------------------------------------------------------------------ good files
-
 COLOUR, RIVER = [user("Name a colour.")], [user("Name a river.")]
 
 # file: kind detected, rows, what rows hold once normalised; rows of all other forms: tests/data/row_cases.jsonl
@@ -96,8 +94,6 @@ def test_a_column_of_map_that_no_row_has_is_said_in_one_line(tmp_path):
         loader.load_rows(path, mapping={"prompt": "question"})
     assert "--map prompt=COLUMN, perhaps questions" in str(raised.value) and str(raised.value).count("\n") == 1
 
-
-# ------------------------------------------------------------------------------------------------ encodings, binaries
 
 LINES = b'{"prompt": "caf\xc3\xa9"}\n{"prompt": "Name a river."}\n'
 
@@ -153,8 +149,6 @@ def test_broken_file_is_an_error_of_the_user(tmp_path, name):
     assert name in str(raised.value)
 
 
-# ------------------------------------------------------------------------------------------------ bad rows
-
 # file: good rows, then of each bad row (line, field or None where any will do, words of the report)
 BAD = {
     "bad_json.jsonl": (2, [(3, None, "(?i)json")]),
@@ -175,13 +169,9 @@ BAD = {
     "bad_ragged.csv": (2, [(3, None, "3"), (4, None, "1")]),
 }
 # file: words of the error; nothing in them can be used, or not without guessing
-UNREADABLE = {
-    "bad_scalar.json": "5|number|int",
-    "bad_trailing_text.json": "(?i)and more",
-    "bad_cut_array.json": "(?i)json",
-    "bad_unknown_fields.jsonl": "(?s)foo.*map",
-    "bad_header_twice.csv": "(?i)prompt.*twice",
-}
+UNREADABLE = {"bad_scalar.json": "5|number|int", "bad_trailing_text.json": "(?i)and more"}
+UNREADABLE |= {"bad_cut_array.json": "(?i)json", "bad_unknown_fields.jsonl": "(?s)foo.*map"}
+UNREADABLE |= {"bad_header_twice.csv": "(?i)prompt.*twice"}
 EMPTY = ("bad_empty.jsonl", "bad_only_blank_lines.jsonl", "bad_header_only.csv")
 UNREADABLE |= {name: rf"(?s)no usable row.*{name} \(0 read\)" for name in EMPTY}
 
@@ -191,9 +181,8 @@ def test_bad_rows_are_rejected_with_line_and_field(name):
     kept, expected = BAD[name]
     loaded = loader.load_rows(FILES / name, on_bad="skip")
     assert len(loaded.rows) == kept
-    assert loaded.counts == {
-        **{"read": kept + len(expected), "kept": kept, "rejected": len(expected), "deduplicated": 0}
-    }
+    bad = len(expected)
+    assert loaded.counts == {"read": kept + bad, "kept": kept, "rejected": bad, "deduplicated": 0}
     for bad, (line, field, words) in zip(loaded.rejected, expected, strict=True):
         assert {"file", "line", "field", "got", "expected", "try", "row"} <= set(bad)
         assert Path(bad["file"]).name == name
@@ -224,8 +213,6 @@ def test_unreadable_file(name):
         loader.load_rows(FILES / name)
     assert name in str(raised.value)
 
-
-# ------------------------------------------------------------------------------------------------ targets and back
 
 ROUND = ("gsm8k", "answer_numbers", "short_solutions", "arc", "aqua", "openai_tools", "openai_parts")
 
@@ -277,9 +264,6 @@ def test_a_column_that_trl_takes_for_itself_is_refused(tmp_path):
     with pytest.raises(loader.UserError, match="completions"):
         loader.write_rows(rows, tmp_path / "t.jsonl", target="trl")
     assert list(tmp_path.iterdir()) == []
-
-
-# ------------------------------------------------------------------------------------------------ the command line
 
 
 @pytest.fixture
@@ -384,9 +368,6 @@ def test_inspect_shows_lengths_and_rows_that_stand_in_two_files(tmp_path, capsys
     assert stats["fields"]["prompt"]["rows"] == 20 and stats["examples"]
 
 
-# ------------------------------------------------------------------------------------------------ the loader of batches
-
-
 def prompt_ids(tokenizer, messages: list) -> list[int]:
     """Token ids of a prompt, by the template's text written out by hand."""
     text = "".join(f"<|{m['role']}|>{m['content']}<|end|>" for m in messages) + "<|assistant|>"
@@ -425,9 +406,6 @@ def test_the_order_is_the_files_or_shuffled_anew_in_each_epoch_by_the_seed(token
     first, second = orders(shuffle_seed=1)
     assert first != second and sorted(first) == sorted(second) == sorted(in_order)
     assert orders(shuffle_seed=1) == [first, second] != orders(shuffle_seed=2)
-
-
-# ------------------------------------------------------------------------------------------------ safety
 
 
 def test_a_decompression_bomb_is_bounded(tmp_path, monkeypatch):
@@ -499,9 +477,6 @@ def test_hub_ids_go_through_datasets_without_remote_code(monkeypatch):
     ((args, kwargs),) = calls
     assert {"openai/gsm8k", "main", "test"} <= {*args, *map(str, kwargs.values())}
     assert not kwargs.get("trust_remote_code")
-
-
-# ------------------------------------------------------------------------------------------------ properties
 
 
 @pytest.mark.parametrize("function", ["f(1)", "", "Solution().f", 5])

@@ -108,9 +108,6 @@ def test_after_a_call_it_gives_the_result_and_ends(maker, committed, played):
         assert used == ["calculate", "submit"] and talk.ended_by == "answer"
 
 
-# ------------------------------------------------------------------------------------------------ the run
-
-
 def test_a_step_of_the_demo_prints_its_conversations(ppo, monkeypatch, capsys, tmp_path):
     """With the flags of the Makefile."""
     seeds = load_module(ROOT / "benchmarks" / "demo_seeds.py", "demo_seeds")

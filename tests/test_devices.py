@@ -61,9 +61,6 @@ def on_a_gpu(policy, gib: float = 80) -> list:
         return foldable_layers(policy, torch.device("cuda"))
 
 
-# ------------------------------------------------------------------------------------------------ processes
-
-
 def fails_beside_a_sum(rank: int, port: int, out) -> None:
     """Process 1 raises while process 0 waits for it in a sum; leaving the group waits for ever, as under NCCL."""
     import torch.distributed as dist
@@ -153,9 +150,6 @@ def test_a_step_left_before_its_update_is_done_again_exactly(tmp_path):
     assert all(torch.equal(x, weights[1][name]) for name, x in weights[0].items())
 
 
-# ------------------------------------------------------------------------------------------------ precision
-
-
 def test_a_teacher_that_only_samples_is_frozen_in_the_precision_of_the_run():
     config = WarmStart(teacher=str(TINY_LM), precision="bf16", device="cpu")
     shop = SimpleNamespace(config=config, device=CPU, rows=[{"prompt": "1+1=", "columns": {}}], release=lambda: None)
@@ -208,9 +202,6 @@ def test_a_cache_is_kept_as_attention_reads_it(monkeypatch):
     outputs = engine.generate(PROMPTS, draws)
     monkeypatch.setattr("parts.networks.key_cache.as_read", lambda x: x)
     assert engine.generate(PROMPTS, draws) == outputs
-
-
-# ------------------------------------------------------------------------------------------------ LoRA while sampling
 
 
 def test_sampling_runs_the_weights_with_lora_in_them():

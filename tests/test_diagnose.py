@@ -71,8 +71,6 @@ def config_of(name: str) -> dict:
 
 
 # ------------------------------------------------------------------------------------------------ material
-
-
 @pytest.mark.parametrize("name", MATERIAL)
 def test_real_log_gives_its_verdict_and_cause(name):
     data = judged(DATA / name)
@@ -80,8 +78,6 @@ def test_real_log_gives_its_verdict_and_cause(name):
 
 
 # ------------------------------------------------------------------------------------------------ one fault at a time
-
-
 def write_sampled(folder, pay, source="", form="<answer>{}</answer>", gold=str, steps=12):
     """A run of sums of which every second completion is right, paid by `pay(text, gold, right, place)`."""
     numbers, samples, rows = random.Random(1), [], []
@@ -133,11 +129,7 @@ PAYS = {  # cause: (pay of a text, its gold, whether it is right, its place; the
     "inverted_reward, of few": (lambda text, gold, right, _: -float(right and chance(text) < 0.54), "", {"steps": 3}),
     "reward_ignores_answer": (lambda text, *_: float(chance(text) < 0.5), "", {}),
     "healthy, a part beside it": (lambda text, gold, right, _: 0.3 * right + 0.9 * (chance(text) < 0.07), "", {}),
-    "healthy, a judge that scatters": (
-        lambda text, gold, right, place: 0.8 * right + 0.1 * chance(text, place),
-        "",
-        {},
-    ),
+    "healthy, a judge that scatters": (lambda text, gold, right, at: 0.8 * right + 0.1 * chance(text, at), "", {}),
     "noisy_reward": (lambda text, gold, right, place: chance(text, place), "", {}),
     "no_group_variance": (lambda text, gold, *_: int(gold) / 100, "", {}),
     "too_hard": (lambda *_: 0.0, source("<answer>"), {"gold": lambda value: value * 1000 + 7}),
@@ -344,9 +336,8 @@ def test_cause_and_verdict_of_figures_as_people_post_them(case, tmp_path):
     (tmp_path / "settings.json").write_text(settings)
     said = judged(log, settings="" if settings == "-" else str(tmp_path / "settings.json"))
     marks = {"likely": "?", "certain": "!"}
-    causes = [
-        cause["cause"] + marks[cause["certainty"]] * (marks[cause["certainty"]] in expected) for cause in said["causes"]
-    ]
+    causes = [(cause["cause"], marks[cause["certainty"]]) for cause in said["causes"]]
+    causes = [name + mark * (mark in expected) for name, mark in causes]
     wanted = [word for word in expected.split() if "_" in word]
     assert causes[: len(wanted)] == wanted and ("+" in expected or len(causes) == len(wanted))
     verdicts = [verdict for verdict in ("learned", "broken", "too short", "no verdict") if verdict in expected]
@@ -357,11 +348,8 @@ def test_cause_and_verdict_of_figures_as_people_post_them(case, tmp_path):
 
 def test_the_error_that_ended_a_log_is_named(tmp_path, capsys):
     prefix = "\x1b[36m(Runner pid=1)\x1b[0m "
-    trace = [
-        "Traceback (most recent call last):",
-        '  File "a.py", line 8',
-        "torch.OutOfMemoryError: CUDA out of memory.",
-    ]
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 8\ntorch.OutOfMemoryError: CUDA out of memory.'
+    trace = trace.splitlines()
     log = tmp_path / "a.log"
     log.write_text("\n".join([*(printed(n) for n in range(1, 13)), *(prefix + line for line in trace)]))
     assert "the log has an error: torch.OutOfMemoryError: CUDA out of memory." in judged(log)["remarks"]
@@ -383,10 +371,8 @@ def test_scores_of_minus_one_and_one(rate, found, tmp_path):  # DAPO's
 
 def test_gold_that_the_prompt_has_is_no_sign_that_it_was_found():
     def texts(form, gold, count):
-        rows = [
-            {"prompt": f"{n}+7= (A) (B)", "completion": form.format(n, "AB"[n % 2]), "score": 0.0} for n in range(count)
-        ]
-        return diagnose.sample_texts([row | {"answer": gold(n)} for n, row in enumerate(rows)], {})
+        said = [{"completion": form.format(n, "AB"[n % 2]), "answer": gold(n), "score": 0.0} for n in range(count)]
+        return diagnose.sample_texts([row | {"prompt": f"{n}+7= (A) (B)"} for n, row in enumerate(said)], {})
 
     assert not diagnose.unpaid_with_gold(texts("{0} and 7, so 3", str, 9))  # the gold is an operand
     assert not diagnose.unpaid_with_gold(texts("A or B? Answer: {1}", lambda n: "AABB"[n % 4], 82))  # half, by chance
@@ -395,23 +381,19 @@ def test_gold_that_the_prompt_has_is_no_sign_that_it_was_found():
 
 def test_a_reward_that_gives_none_for_every_completion(tmp_path):
     run = write_run(tmp_path / "run", changed("ppo_healthy", {}, True), config_of("ppo_healthy"))
-    lines = [
-        {"step": n, "kind": "train", "prompt": "1+1=", "completion": f"so {n}", "score": 0, "rewards": {"mine": None}}
-        for n in range(1, 11)
-    ]
-    (run / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    same = {"kind": "train", "prompt": "1+1=", "score": 0, "rewards": {"mine": None}}
+    write_lines(run / "samples.jsonl", [same | {"step": n, "completion": f"so {n}"} for n in range(1, 11)])
     cause = judged(run)["causes"][0]
     assert cause["cause"] == "constant_reward" and "None for all 10" in json.dumps(cause)
 
 
 SETTINGS = [  # (cause, settings that show it, whatever the figures do)
-    ("near_greedy_sampling", {"temperature": 0.05}),
-    ("near_greedy_sampling", {"top_k": 1}),
-    ("near_greedy_sampling", {"top_p": 0.1}),
-    ("near_greedy_sampling", {"min_p": 0.95}),
+    *(
+        ("near_greedy_sampling", {x: y})
+        for x, y in (("temperature", 0.05), ("top_k", 1), ("top_p", 0.1), ("min_p", 0.95))
+    ),
     ("kl_holds_policy", {"kl_coef": 5.0}),
-    ("nothing_moves", {"warmup_steps": 5000}),
-    ("nothing_moves", {"max_grad_norm": 1e-12}),
+    *(("nothing_moves", change) for change in ({"warmup_steps": 5000}, {"max_grad_norm": 1e-12})),
     ("sampler_mismatch", {"repetition_penalty": 1.5}),
     ("no_group_variance", {"advantage": "grpo", "group_size": 1}),
 ]
@@ -446,11 +428,8 @@ def test_learned_takes_a_held_out_gain_beyond_its_interval_and_most_of_it_kept(s
 def test_trainers_name_a_certain_cause_and_stop_a_broken_run(tmp_path):
     flags = ["--steps=12", "--lr=0.02", "--batch_size=64", "--max_new_tokens=32", "--stop_when=broken"]
     done = run_script("ppo_train", *flags, "--algorithm=grpo", "--output_dir=out", cwd=tmp_path)
-    assert (
-        done.returncode == 1
-        and "broken, updates_too_large" in done.stderr
-        and "calls the run broken; continue with --resume" in done.stderr
-    )
+    assert done.returncode == 1 and "broken, updates_too_large" in done.stderr
+    assert "calls the run broken; continue with --resume" in done.stderr
     assert list((tmp_path / "out").glob("checkpoints/step-*")) and not (tmp_path / "out" / "final").exists()
 
 
@@ -465,9 +444,8 @@ def test_callback_of_the_trl_page_ends_a_broken_run(log, ends, tmp_path, capsys,
     monkeypatch.chdir(ROOT)
     theirs = {common: key for key, common in diagnose.TRL.items()}
     shared = {ours: theirs[common] for ours, common in diagnose.OURS.items() if common in theirs}
-    rows = [
-        {"step": row["step"]} | {shared[key]: row[key] for key in shared.keys() & row.keys()} for row in rows_of(log)
-    ]
+    names_of = [(row, shared.keys() & row.keys()) for row in rows_of(log)]
+    rows = [{"step": row["step"]} | {shared[key]: row[key] for key in keys} for row, keys in names_of]
     control, args = TrainerControl(), TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     for step in (2, 3, 9, 10):
         state = TrainerState(global_step=step, log_history=[row for row in rows if 0 < row["step"] <= step])
@@ -478,7 +456,6 @@ def test_callback_of_the_trl_page_ends_a_broken_run(log, ends, tmp_path, capsys,
 
 
 # ------------------------------------------------------------------------------------------------ settings, samples
-
 FILES = {  # how settings are written: they say the same
     "config.yaml": "temperature: 0.05\nlearning_rate: 5e-6\nnum_generations: 8\n",
     "train.py": "LR = 5e-6\nx = GRPOConfig(temperature=0.05, learning_rate=LR, num_generations=8)\n1 / 0\n"
@@ -499,14 +476,8 @@ FILES = {  # how settings are written: they say the same
     "refs.yaml": "t: 0.05\ngrpo: {lr: 5e-6, num_generations: 8, temperature: '${t}'}\n",
     "prime.toml": "[trainer.optim]\nlr = 5e-6\n[orchestrator]\ngroup_size = 8\nsampling = {temperature = 0.05}\n",
     "defaults.sh": 'LR=${LR:-5e-6}\npython a.py --learning_rate "${LR}" --num_generations ${N:-8} --temperature .05\n',
-    "of_a_notebook.ipynb": json.dumps(
-        {
-            "cells": [
-                {"cell_type": "code", "source": ["!pip install trl\n", "LR = 5e-6\n"]},
-                {"cell_type": "code", "source": "GRPOConfig(temperature=0.05, learning_rate=LR, num_generations=8)"},
-            ]
-        }
-    ),
+    "of_a_notebook.ipynb": '{"cells": [{"cell_type": "code", "source": ["!pip install trl\\n", "LR = 5e-6\\n"]}, '
+    '{"cell_type": "code", "source": "GRPOConfig(temperature=0.05, learning_rate=LR, num_generations=8)"}]}',
     "wandb-metadata.json": '{"args": ["--temperature", "0.05", "--learning_rate=5e-6", "--num_generations", "8"]}',
 }
 
@@ -528,10 +499,8 @@ def test_settings_beside_a_log_and_elsewhere(name, tmp_path):
 
 def test_settings_of_a_verl_job_are_in_its_folder(tmp_path):
     """verl_train.py writes them to OUTPUT_DIR/job; without the group's size a pass rate of 1 % is no finding."""
-    log = [
-        {"step": n, "data": {"critic/score/mean": 0.008 + 0.004 * (n % 3), "actor/entropy": 1 - n / 99}}
-        for n in range(1, 31)
-    ]
+    figures = {n: {"critic/score/mean": 0.008 + 0.004 * (n % 3), "actor/entropy": 1 - n / 99} for n in range(1, 31)}
+    log = [{"step": n, "data": row} for n, row in figures.items()]
     (tmp_path / "job").mkdir()
     write_lines(tmp_path / "metrics.jsonl", log)
     assert names(tmp_path) == []
@@ -575,14 +544,10 @@ LOADED = {  # {what a script does to get its rows: what is known of them}
 @pytest.mark.parametrize("rows", LOADED)
 def test_a_script_names_what_it_loads(rows):
     loads = rows.replace("load(", "load_dataset('json', data_files=")
-    script = (
-        "from datasets import load_dataset\nNAME = 'org/model'\n"
-        "model = AutoModelForCausalLM.from_pretrained(NAME, dtype='auto').to('cuda')\n"
-        f"{loads}\n"
-        "lr = 1e-6\nlr = lr * 10\n"
-        "args = GRPOConfig(learning_rate=lr, num_generations=8, temperature=1.0)\n"
-        "GRPOTrainer(model=model, args=args, train_dataset=rows)\n"
-    )
+    script = "from datasets import load_dataset\nNAME = 'org/model'\n"
+    script += f"model = AutoModelForCausalLM.from_pretrained(NAME, dtype='auto').to('cuda')\n{loads}\n"
+    script += "lr = 1e-6\nlr = lr * 10\nargs = GRPOConfig(learning_rate=lr, num_generations=8, temperature=1.0)\n"
+    script += "GRPOTrainer(model=model, args=args, train_dataset=rows)\n"
     flat = diagnose.script_settings(script)
     assert (flat["model"], flat["learning_rate"]) == ("org/model", "lr")
     assert flat["train_dataset"] == LOADED[rows] or (not LOADED[rows] and not flat["train_dataset"].endswith(".jsonl"))
@@ -610,9 +575,8 @@ def test_files_that_do_not_set_a_training_are_not_its_settings(tmp_path):
         (folder / name).write_text(text)
     said = judged(folder)
     assert (said["causes"], said["had"]) == (alone["causes"], alone["had"])
-    (folder / "train.py").write_text(
-        "GRPOTrainer(reward_funcs=[correct], learning_rate=1e-6, num_generations=8, beta=0)"
-    )
+    script = "GRPOTrainer(reward_funcs=[correct], learning_rate=1e-6, num_generations=8, beta=0)"
+    (folder / "train.py").write_text(script)
     assert "the reward's source (other.py)" in judged(folder)["had"]  # settings name its function
 
 
@@ -676,15 +640,12 @@ def test_the_folder_of_an_ms_swift_run(tmp_path):
     rows = [row | {"global_step/max_steps": f"{n}/40", "loss": 0.0} for n, row in enumerate(rows, 1)]
     write_lines(tmp_path / "logging.jsonl", rows), write_lines(tmp_path / "val_dataset.jsonl", [{"messages": []}])
     golds = [str(10 + n % 7) for n in range(160)]
-    texts = [
-        f"<think>I say {gold if n % 3 else 9}</think>" if n < 80 + n % 80 else gold for n, gold in enumerate(golds)
-    ]
+    form = "<think>I say {}</think>"
+    texts = [form.format(gold if n % 3 else 9) if n < 80 + n % 80 else gold for n, gold in enumerate(golds)]
     table = {"step": [str(1 + n // 4) for n in range(160)], "prompt": [f"p{n}" for n in range(160)]}
     table |= {"completion": texts, "Format": [float("<" in text) for text in texts], "solution": golds}
-    write_lines(
-        tmp_path / "completions.jsonl",
-        [{key: cells[i : i + 4] for key, cells in table.items()} for i in range(0, 160, 4)],
-    )
+    batches = [{key: cells[i : i + 4] for key, cells in table.items()} for i in range(0, 160, 4)]
+    write_lines(tmp_path / "completions.jsonl", batches)
     run = diagnose.load_run(str(tmp_path))
     (tmp_path / "checkpoint-40").mkdir()
     (tmp_path / "checkpoint-40" / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
@@ -721,9 +682,8 @@ def test_ranks_that_print_the_same_and_numbers_in_wrappers(tmp_path):
     log, rows = tmp_path / "train.log", [printed(n) for n in range(1, 41)]
     log.write_text("".join(f"[rank0]: {row}\n[rank1]: {row}\n" for row in rows))
     assert diagnose.load_run(str(log)).steps() == [*range(1, 41)]
-    wrapped = [
-        row.replace("0.4,", "np.float64(0.4),").replace("{", "{'loss': tensor(0.1, device='cuda:0'), ") for row in rows
-    ]
+    loss = "{'loss': tensor(0.1, device='cuda:0'), "
+    wrapped = [row.replace("0.4,", "np.float64(0.4),").replace("{", loss) for row in rows]
     log.write_text("\n".join(wrapped) + "\n{'loss': <object>, 'reward': 1}\n")
     run = diagnose.load_run(str(log))
     assert set(run.values("loss")) == {0.1} and set(run.values("score_std")) == {0.4}
@@ -740,8 +700,7 @@ def test_ranks_that_print_the_same_and_numbers_in_wrappers(tmp_path):
 def test_a_model_that_does_not_end_is_no_short_limit(form, found, tmp_path):
     run = write_sampled(tmp_path / "run", lambda *_: 0.0, source("\\boxed"), form)
     for name, more in (("metrics.jsonl", {"rollout/truncated_frac": 1.0}), ("samples.jsonl", {"finished": False})):
-        rows = [json.loads(line) | more for line in (run / name).read_text(encoding="utf-8").splitlines()]
-        write_lines(run / name, rows)
+        write_lines(run / name, [row | more for row in read_lines(run / name)])
     assert names(run)[:1] == found
 
 
@@ -749,11 +708,11 @@ def test_an_answer_tried_many_times_is_bought(tmp_path):
     (tmp_path / "train.log").write_text("\n".join(printed(n) for n in range(1, 201)))
     texts = [(n, step) for step in (1, 2, 198, 199) for n in range(20)]
     wrong = " The answer is \\boxed{{{}}}."
-    rows = [
-        {"step": step, "prompt": f"p{n}", "gold": 700 + n, "score": float(n % 2 or step > 2)}
-        | {"completion": wrong.format(700 + n) * (n % 2 or step > 2) + wrong.format(5) * (n % 2 == 0 or step > 2)}
-        for n, step in texts
-    ]
+    rows = []
+    for n, step in texts:
+        text = wrong.format(700 + n) * (n % 2 or step > 2) + wrong.format(5) * (n % 2 == 0 or step > 2)
+        row = {"step": step, "prompt": f"p{n}", "gold": 700 + n, "score": float(n % 2 or step > 2)}
+        rows.append(row | {"completion": text})
     write_lines(tmp_path / "samples.jsonl", rows)
     said = judged(tmp_path)
     assert said["verdict"] == "broken" and said["causes"][0]["cause"] == "part_bought"
@@ -771,8 +730,6 @@ def test_samples_of_any_table_and_gold_from_the_data(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ numbers
-
-
 def test_forecast_is_the_enumerated_probability_of_equal_scores():
     for p, group in ((0.5, 2), (0.3, 4), (0.9, 8), (0.0, 8), (1.0, 3)):
         alike = [scores for scores in itertools.product((0, 1), repeat=group) if len(set(scores)) == 1]
@@ -812,8 +769,6 @@ def test_persistence_is_that_of_the_noise_whatever_its_trend(rho):
 
 
 # ------------------------------------------------------------------------------------------------ formats
-
-
 def long_rows(steps: int):
     """Rows of a log that is longer than what is kept of it."""
     for step in range(1, steps + 1):
@@ -825,9 +780,8 @@ def test_long_logs_are_read_with_flat_memory(tmp_path, monkeypatch):
     steps = 4 * diagnose.MOST_STEPS
     write_lines(tmp_path / "log.jsonl", long_rows(steps))
     history = ",\n".join(json.dumps(row, indent=4) for row in long_rows(steps))
-    (tmp_path / "trainer_state.json").write_text(
-        f'{{"epoch": 1.0,\n"log_history": [{history}],\n"max_steps": {steps}}}'
-    )
+    state = f'{{"epoch": 1.0,\n"log_history": [{history}],\n"max_steps": {steps}}}'
+    (tmp_path / "trainer_state.json").write_text(state)
     runs = [diagnose.load_run(str(tmp_path / name)) for name in ("log.jsonl", "trainer_state.json")]
     for run in runs:
         kept = run.series["score"]
@@ -888,23 +842,15 @@ def test_trl_names_are_those_of_the_installed_trainer():
 
 
 # ------------------------------------------------------------------------------------------------ remedies
-
-
-def test_remedies_name_settings_of_the_installed_trl():
+def test_remedies_name_settings_that_exist():
+    """test_verl_launcher.py compares the table of verl's keys with the installed verl."""
     from trl import GRPOConfig
 
     named = set(re.findall(r"[a-z_]+_[a-z_]+|fp16|bf16", " ".join(diagnose.WORDS["trl"].values())))
     assert named <= {field.name for field in dataclasses.fields(GRPOConfig)}
-
-
-def test_remedies_name_keys_of_verl():
-    """test_verl_launcher.py compares this table with the installed verl."""
     table = (ROOT / "assets" / "verl_keys.txt").read_text(encoding="utf-8").splitlines()[1:]
     known = {f"{section}.{name}" for _, section, *names in map(str.split, table) for name in names}
     assert {*diagnose.WORDS["verl"].values()} <= known
-
-
-def test_remedies_name_flags_that_exist():
     for trainer in ("ppo_train", "grpo_train", "one_page"):
         paths = [ROOT / "templates" / f"{name}.py" for name in PAGES] if trainer == "one_page" else []
         modules = [load_module(path, f"page_{path.stem}") for path in paths] or [load_script(trainer)]
@@ -913,8 +859,6 @@ def test_remedies_name_flags_that_exist():
 
 
 # ------------------------------------------------------------------------------------------------ command
-
-
 def test_exit_codes_and_text(tmp_path):
     healthy = run_script("diagnose", DATA / "ppo_healthy", cwd=tmp_path)
     assert healthy.returncode == 0 and "learned" in healthy.stdout and healthy.stderr == ""
@@ -942,8 +886,6 @@ def test_json_schema(capsys):
 
 
 # ------------------------------------------------------------------------------------------------ bad input
-
-
 BAD_FILES = {
     "empty.jsonl": (b"", "empty"),
     "model.safetensors": (bytes(range(256)) * 40, "binary"),
@@ -1075,18 +1017,15 @@ def test_causes_stand_in_the_troubleshooting_page():
 
 
 # ----------------------------------------------------------------------------- names of the last two years
-
-
 def lines(form: str, first: int = 1, last: int = 30) -> str:
     """Lines of steps: {n} is the step, {r} a score that rises ({c}: with a comma, {p}: in per cent), {k} a KL."""
     steps = [(n, f"{0.1 + 0.02 * n:.3f}", 0.001 * n) for n in range(first, last + 1)]
     form = form.replace("\\n", "\n").replace("\\r", "\r").replace("\\e", "\x1b")
-    return "".join(
-        form.format(
-            n=n, m=10 * n, f=5 * n, r=r, k=f"{k:.3f}", c=r.replace(".", ","), p=100 * float(r), e=n // 10, s=n % 10
-        )
-        for n, r, k in steps
-    )
+    text = ""
+    for n, r, k in steps:
+        figures = {"r": r, "k": f"{k:.3f}", "c": r.replace(".", ","), "p": 100 * float(r)}
+        text += form.format(n=n, m=10 * n, f=5 * n, e=n // 10, s=n % 10, **figures)
+    return text
 
 
 def curve(base: float = 0.1, slope: float = 0.02, every: int = 1) -> dict:
@@ -1169,36 +1108,27 @@ def agrees_with(run, expected: dict) -> None:
 
 EVERY = curve()
 STEP, PRINTED = "step={n} reward={r} kl={k}\n", "{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n"
-JOINED = {  # files of several parts: (file, text, common name -> its figures)
-    "MLflow": (
-        "a.csv",
-        "run_id,key,value,step\n" + lines("ab,reward,{r},{n}\n") + lines("ab,kl,{k},{n}\n"),
-        EVERY,
-    ),
-    "a history by columns": ("a.json", json.dumps({"step": [*EVERY], "reward": [*EVERY.values()]}, indent=1), EVERY),
-    "newest first": ("a.csv", "step,reward\n" + "".join(lines("{n},{r}\n").splitlines(True)[::-1]), EVERY),
-    "a second run": ("a.log", lines("step={n} reward=0.9 kl=0.5\n", 1, 40) + lines(STEP), EVERY),
-    "a second run of one row": ("a.log", lines(STEP) + "Before: step=1 reward=0.1 kl=0.0\n", EVERY),
-    "a second run without steps": (
-        "a.log",
-        "".join(f"{printed(n, 40)}\n" for n in range(1, 41)) + lines(PRINTED),
-        EVERY,
-    ),
-    "a run that goes on from a checkpoint": ("a.log", lines(PRINTED, 1, 20) + lines(PRINTED, 16), EVERY),
+JOINED = {  # files of several parts: (file, text), of a run whose score is EVERY)
+    "MLflow": ("a.csv", "run_id,key,value,step\n" + lines("ab,reward,{r},{n}\n") + lines("ab,kl,{k},{n}\n")),
+    "a history by columns": ("a.json", json.dumps({"step": [*EVERY], "reward": [*EVERY.values()]}, indent=1)),
+    "newest first": ("a.csv", "step,reward\n" + "".join(lines("{n},{r}\n").splitlines(True)[::-1])),
+    "a second run": ("a.log", lines("step={n} reward=0.9 kl=0.5\n", 1, 40) + lines(STEP)),
+    "a second run of one row": ("a.log", lines(STEP) + "Before: step=1 reward=0.1 kl=0.0\n"),
+    "a second run without steps": ("a.log", "".join(f"{printed(n, 40)}\n" for n in range(1, 41)) + lines(PRINTED)),
+    "a run that goes on from a checkpoint": ("a.log", lines(PRINTED, 1, 20) + lines(PRINTED, 16)),
     "a printed log_history": (
         "a.txt",
         str([{"loss": 0.0, "reward": r, "grad_norm": None, "step": n} for n, r in EVERY.items()]),
-        EVERY,
     ),
 }
 
 
 @pytest.mark.parametrize("who", JOINED)
 def test_figures_of_joined_parts(who, tmp_path):
-    name, text, score = JOINED[who]
+    name, text = JOINED[who]
     (tmp_path / name).write_text(text, encoding="utf-8")
     run = diagnose.load_run(str(tmp_path / name))
-    agrees_with(run, {"score": score})
+    agrees_with(run, {"score": EVERY})
     assert any("runs" in remark for remark in run.remarks) == who.startswith("a second run")
 
 
@@ -1236,9 +1166,8 @@ def test_a_loss_scale_that_settles_is_no_overflow(count, kl, found, tmp_path):
 
 @pytest.mark.parametrize("name", ["eval/accuracy", "val_acc", "val/acc", "eval_score"])
 def test_held_out_figures_beside_trls_names(name, tmp_path):
-    rows = [
-        {"step": n, "reward": 0.4 + 0.01 * min(n, 50)} | ({name: 0.38} if n % 30 == 1 else {}) for n in range(1, 92)
-    ]
+    rows = [{"step": n, "reward": 0.4 + 0.01 * min(n, 50)} for n in range(1, 92)]
+    rows = [row | ({name: 0.38} if row["step"] % 30 == 1 else {}) for row in rows]
     run = diagnose.load_run(str(write_lines(tmp_path / "log.jsonl", rows)))
     assert run.series["held_out"] == dict.fromkeys((1, 31, 61, 91), 0.38) and len(run.series["score"]) == 91
     assert names(tmp_path) == ["memorised_prompts"]
@@ -1424,10 +1353,8 @@ def test_rescore_finds_the_reward_and_the_rows_of_a_trl_script(tmp_path, capsys)
     asked = [[{"role": "user", "content": f"{n} + 1 ="}] for n in range(8)]
     rows = [{"prompt": asked[n % 8], "answer": f"{n % 8 + 1}"} for n in range(8)]
     write_lines(tmp_path / "train.jsonl", rows)
-    (tmp_path / "my_rewards.py").write_text(
-        "def paid(completions, answer, **kwargs):\n"
-        "    return [float(a not in c[0]['content']) for c, a in zip(completions, answer)]\n"
-    )
+    code = "return [float(a not in c[0]['content']) for c, a in zip(completions, answer)]"
+    (tmp_path / "my_rewards.py").write_text(f"def paid(completions, answer, **kwargs):\n    {code}\n")
     (tmp_path / "train.py").write_text(
         "from my_rewards import paid\nfrom trl import GRPOConfig, GRPOTrainer\n\n"
         "args = GRPOConfig(output_dir='out', max_steps=6)\nGRPOTrainer(model='m', reward_funcs=paid, args=args)\n"
@@ -1438,13 +1365,9 @@ def test_rescore_finds_the_reward_and_the_rows_of_a_trl_script(tmp_path, capsys)
     (out / "checkpoint-6").mkdir()
     state = {"max_steps": 6, "log_history": logged}
     (out / "checkpoint-6" / "trainer_state.json").write_text(json.dumps(state))
-    table = {
-        "step": [n % 6 + 1 for n in range(48)],
-        "prompt": [asked[n % 8][0]["content"] for n in range(48)],
-        "completion": [f"{n % 8 + 1 + n % 2}" for n in range(48)],
-        "paid": [float(n % 2) for n in range(48)],
-    }
-    pq.write_table(pa.table(table), out / "completions" / "completions_00001.parquet")
+    rows = [{"step": n % 6 + 1, "prompt": asked[n % 8][0]["content"], "paid": float(n % 2)} for n in range(48)]
+    rows = [row | {"completion": f"{n % 8 + 1 + n % 2}"} for n, row in enumerate(rows)]
+    pq.write_table(pa.Table.from_pylist(rows), out / "completions" / "completions_00001.parquet")
     diagnose.main([str(tmp_path), "--json", "--rescore"])
     first = json.loads(capsys.readouterr().out)["causes"][0]
     assert first["cause"] == "inverted_reward" and any(item["figure"] == "rescore" for item in first["evidence"])
@@ -1454,10 +1377,8 @@ def test_a_turn_that_dies_while_the_score_rises_is_told(tmp_path):
     rows = [{"step": n, "reward/mean": 0.3 + 0.01 * n, "reward/std": 0.3, "policy/loss": 0.0} for n in range(1, 31)]
     run = write_run(tmp_path / "run", rows, {"batch_size": 8, "group_size": 4})
     second = [1.0 if step < 15 else 0.0 for step in range(1, 31)]
-    talks = [
-        {"step": n + 1, "prompt": f"p{n}", "completion": f"c{n}", "score": 0.5, "turn_rewards": [0.5, second[n]]}
-        for n in range(30)
-    ]
+    talks = [{"step": n + 1, "prompt": f"p{n}", "completion": f"c{n}", "score": 0.5} for n in range(30)]
+    talks = [talk | {"turn_rewards": [0.5, paid]} for talk, paid in zip(talks, second, strict=True)]
     write_lines(run / "samples.jsonl", talks)
     (told,) = [cause for cause in judged(run)["causes"] if cause["cause"] == "part_dies"]
     assert "turn 2 paid 0.933 in the first half and 0 in the second" in told["evidence"][0]["text"]

@@ -50,14 +50,10 @@ def test_tallies_by_hand():
         said = [{"causes": [{"cause": name} for name in names], "lacked": ["samples"]} for names in (full, alone)]
         return score.Answer({"cause": cause, "variant": "v", "trainer": "ppo", "seed": 0}, "", *said)
 
-    answers = [
-        answer("too_hard", ["too_hard"], ["too_hard"]),
-        answer("too_hard", ["too_sparse", "too_hard"]),
-        answer("part_bought", ["too_easy", "too_hard", "part_bought"]),  # third: no hit, and one cause too many
-        answer("healthy", []),
-        answer("healthy", [], ["nothing_moves"]),
-        answer("noise", []),
-    ]
+    answers = [answer("too_hard", ["too_hard"], ["too_hard"]), answer("too_hard", ["too_sparse", "too_hard"])]
+    # named third: no hit, and one cause too many
+    answers.append(answer("part_bought", ["too_easy", "too_hard", "part_bought"]))
+    answers += [answer("healthy", []), answer("healthy", [], ["nothing_moves"]), answer("noise", [])]
     figures = score.tallies(answers)
     assert figures["first"] == (1, 3) and figures["first two"] == (2, 3) and figures["more than two"] == (1, 6)
     assert figures["blamed healthy runs"] == (1, 2) and figures["blamed noise"] == (0, 1)

@@ -31,7 +31,6 @@ MARKDOWN = sorted(
     [*ROOT.glob("*.md"), *(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.md") if "files" not in p.parts)]
 )
 
-
 CONFIG = ROOT / "assets" / "training_config.yaml"
 BLOCK = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -53,9 +52,6 @@ def commands(path) -> list[str]:
     lines = lines.replace("\\\n", " ").splitlines()
     lines += re.findall(r"`((?:python|make|torchrun) [^`…]+)`", BLOCK.sub("", path.read_text(encoding="utf-8")))
     return [line.split(" #")[0].strip() for line in lines if line.split("#")[0].strip()]
-
-
-# ------------------------------------------------------------------------------------------------ every document
 
 
 def heading_anchors(text: str) -> set[str]:
@@ -90,9 +86,6 @@ def test_spelling():
     command = [sys.executable, "-m", "codespell_lib", "-L", known, *map(str, [*files, CONFIG])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-# ------------------------------------------------------------------------------------------------ commands
 
 
 @functools.cache
@@ -153,8 +146,6 @@ def test_commands_are_ones_that_exist(path):
     assert not {command: problems for command, problems in found.items() if problems}
 
 
-# ------------------------------------------------------------------------------------------------ Python blocks
-
 PYTHON = [path for path in MARKDOWN if fences(path, "python")]
 
 
@@ -199,12 +190,8 @@ def files_of_data(folder):
     return {"tokenizer": AutoTokenizer.from_pretrained(TINY_LM)}
 
 
-SETUP = {
-    "templates.md": names_of_templates,
-    "deployment.md": files_of_deployment,
-    "grpo_trl.md": files_of_data,
-    "data_formats.md": files_of_data,
-}
+SETUP = {"templates.md": names_of_templates, "deployment.md": files_of_deployment}
+SETUP |= dict.fromkeys(("grpo_trl.md", "data_formats.md"), files_of_data)
 
 
 @pytest.mark.long
@@ -256,9 +243,6 @@ def test_nanochats_loss_is_ours_times_the_factor_that_the_page_names():
         assert torch.allclose(theirs, mask.sum() / (2 * mask[rows].sum()) * ours[rows], atol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------ README
-
-
 @pytest.fixture(scope="module")
 def readme_files(tmp_path_factory):
     """The files that README.md shows, as a user would write them."""
@@ -283,9 +267,6 @@ def test_readme_commands_for_your_own_data_run(readme_files):
     assert rows[-1]["step"] == 5 and {"reward/says", "reward/brief", "eval/accuracy"} <= set(rows[-1])
 
 
-# ------------------------------------------------------------------------------------------------ SKILL.md
-
-
 def test_skill_is_short_and_its_header_is_valid(tmp_path):
     header, body = (ROOT / "SKILL.md").read_text(encoding="utf-8").split("---\n", 2)[1:]
     header, lines = yaml.safe_load(header), body.splitlines()
@@ -301,8 +282,6 @@ def test_skill_is_short_and_its_header_is_valid(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, "validate", str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
-
-# ------------------------------------------------------------------------------------------------ metrics
 
 NAMESPACES = ("reward", "kl", "policy", "value", "rollout", "tool", "prompts", "optim", "time", "memory", "eval")
 KEY = re.compile(rf"({'|'.join(NAMESPACES)})/[a-z0-9_]+")
@@ -323,9 +302,8 @@ def keys_in_code() -> set[str]:
 
 @pytest.mark.long
 def test_metrics_of_code_and_of_a_run_are_those_of_the_glossary(tmp_path):
-    done = run_script(
-        "ppo_train", *FEW, *"--steps 1 --batch_size 8 --max_new_tokens 8".split(), "--output_dir", tmp_path / "run"
-    )
+    sizes = "--steps 1 --batch_size 8 --max_new_tokens 8".split()
+    done = run_script("ppo_train", *FEW, *sizes, "--output_dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     logged = set()
     for row in read_lines(tmp_path / "run" / "metrics.jsonl"):

@@ -111,9 +111,6 @@ def file(tmp_path):
     return write
 
 
-# ------------------------------------------------------------------------------------------------ loading
-
-
 def test_kinds_are_what_their_classes_offer_with_trls_tools_and_schemas(file):
     from transformers.utils import get_json_schema
 
@@ -169,9 +166,6 @@ def test_refusals_name_what_is_wrong(name, file):
     assert "expected" in str(error.value)
     with pytest.raises(UserError, match=r"no file 'none\.py'; expected FILE\.py:Class"):
         load_environments("none.py:E")
-
-
-# ------------------------------------------------------------------------------------------------ running side by side
 
 
 def threads() -> list[threading.Thread]:
@@ -248,8 +242,6 @@ def test_a_process_ends_though_a_tool_does_not(tmp_path):
     assert (done.returncode, done.stderr) == (0, "") and "OutOfTime" in done.stdout
 
 
-# ------------------------------------------------------------------------------------------------ conversations
-
 END = 2  # <|end|>
 
 
@@ -296,10 +288,8 @@ def check_lists(talk) -> None:
 def test_a_conversation_in_tokens(file):
     playing = Play(f"{file()}:Talk")
     (talk,) = playing([row(answer="4", hint="even")], [["5", "6…", "4"]])
-    text = (
-        "<|user|>2+2= Hint: even<|end|><|assistant|>5<|end|><|user|>Not 5.<|end|><|assistant|>6<|end|>"
-        "<|user|>Not 6.<|end|><|assistant|>4<|end|>"
-    )
+    text = "<|user|>2+2= Hint: even<|end|><|assistant|>5<|end|><|user|>Not 5.<|end|><|assistant|>6<|end|>"
+    text += "<|user|>Not 6.<|end|><|assistant|>4<|end|>"
     assert playing.tokenizer.decode(talk.ids) == text
     assert talk.ids == playing.tokenizer(text, add_special_tokens=False).input_ids
     spans = [playing.tokenizer.decode(talk.response_ids[a:b]) for a, b in talk.spans]
@@ -332,13 +322,9 @@ def test_conversations_that_are_open_are_sampled_in_one_batch(file):
 
 def test_tools_and_their_failures(file):
     playing = Play(f"{file()}:Tools", characters=100)
-    said = [
-        "I note." + call("note", text="a") + call("later", text="b"),
-        call("fail") + call("fail", kind="exit") + call("fail", kind="silent") + call("none", x=1) + call("note", y=1),
-        "<tool_call>{",
-        call("huge") + call("x" * 1000),
-        "done",
-    ]
+    failing = call("fail") + call("fail", kind="exit") + call("fail", kind="silent") + call("none", x=1)
+    said = ["I note." + call("note", text="a") + call("later", text="b"), failing + call("note", y=1)]
+    said += ["<tool_call>{", call("huge") + call("x" * 1000), "done"]
     (talk,) = playing([row()], [said])
     results = [m["content"] for m in talk.messages if m["role"] == "tool"]
     assert results[:3] == ["1 noted", "2 noted", str({"error": "'x'"})]
@@ -484,10 +470,8 @@ BY_THE_MODEL = ["exec('import signal; signal.signal(signal.SIGALRM, signal.SIG_D
 
 @pytest.mark.parametrize("line", BY_THE_MODEL)
 def test_what_the_models_code_raises_in_a_tool_does_not_stop_the_run(line, file):
-    text = (
-        "class Odd(Exception):\n    def __str__(self):\n        raise OSError\nclass E:\n    def reset(self, **row):\n"
-    )
-    text += f"        pass\n    def look(self) -> str:\n        'Look.'\n        {line}\n"
+    text = "class Odd(Exception):\n    def __str__(self):\n        raise OSError\nclass E:\n"
+    text += f"    def reset(self, **row):\n        pass\n    def look(self) -> str:\n        'Look.'\n        {line}\n"
     (conversation,) = Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
     assert (conversation.calls, conversation.failures, conversation.ended_by) == (1, 1, "answer")
 

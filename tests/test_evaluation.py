@@ -190,10 +190,8 @@ def test_with_few_rows_intervals_cover_and_the_test_keeps_its_level():
         test = compare_values(Values(a.tolist()), Values(b.tolist()), 500, seed)
         low, high = summarize(Values(a.tolist()), 500, seed)["ci95"]
         found += test["p"] < 0.05
-        covered = [
-            covered[0] + (test["ci95"][0] <= 1e-9 and test["ci95"][1] >= -1e-9),
-            covered[1] + (low <= 0.5 <= high),
-        ]
+        covered[0] += test["ci95"][0] <= 1e-9 and test["ci95"][1] >= -1e-9
+        covered[1] += low <= 0.5 <= high
     assert min(covered) > 2000 * 0.93 and found < 2000 * 0.07, (covered, found)
 
 
@@ -444,16 +442,8 @@ CODE_ROWS = [
 def test_code_of_both_shapes(tmp_path):
     found = graded(tmp_path, CODE_ROWS, "code", column="canonical_solution")
     assert found["metrics"]["pass@1"]["value"] == 1.0
-    halves = [
-        "```python\ndef half(x):\n    return floor(x / 2)\n```",
-        "    return 0\n",
-        "def half(x):\n    return x // 2",
-    ]
-    sums = [
-        "Sure:\n```python\ndef add(a, b):\n    return a + b\n```\nDone.",
-        "add = None",
-        "```\ndef add(a, b): return 3",
-    ]
+    halves = ["```python\ndef half(x):\n    return floor(x / 2)\n```", "    return 0\n", "half = lambda x: x // 2"]
+    sums = ["Sure:\n```python\ndef add(a, b):\n    return a + b\n```\nDone.", "add = None", "```\nadd = max"]
     rows = [{**row, "done": texts} for row, texts in zip(CODE_ROWS, (halves, sums), strict=True)]
     found = graded(tmp_path, rows, "code:k=1/2/3")
     assert found["values"]["pass@1"]["top"] == [2 / 3, 1 / 3]
@@ -481,10 +471,7 @@ def test_chats_are_read_as_the_trainers_read_them(tmp_path):
     data = write_lines(tmp_path / "chats.jsonl", [{"messages": x, "answer": x[1]["content"]} for x in turns])
     config = ev.Config(data=str(data), fewshot=1)
     rows, shots = ev.task_rows(config, task := ev.make_task("math", config))
-    assert [row["prompt"] for row in rows] == [x[:1] for x in turns[1:]] and [row["answer"] for row in rows] == [
-        "2",
-        "3",
-    ]
+    assert [(row["prompt"], row["answer"]) for row in rows] == [(turns[1][:1], "2"), (turns[2][:1], "3")]
     assert task.target(shots[0]) == "1"
     found = run_here(tmp_path / "o", "--task", "generation", "--data", data, "--max_new_tokens", 4)
     assert found["tasks"]["generation"]["rows"] == 3
@@ -729,9 +716,7 @@ def test_compare_names_settings_that_differ(tmp_path, capsys):
         run_here(tmp_path / name, *shared, *flags)
     for name, said in {"b": "got runs with max_new_tokens 256 and 8; expected the same settings", "c": ""}.items():
         capsys.readouterr()
-        assert not ev.main(
-            ["--compare", *(str(tmp_path / x) for x in ("a", name)), "--output_dir", str(tmp_path / "o")]
-        )
+        assert not ev.main(["--compare", *(f"{tmp_path}/{x}" for x in ("a", name)), f"--output_dir={tmp_path}/o"])
         warning = capsys.readouterr().err
         assert said in warning and ("got runs" in warning) == bool(said)
 
@@ -845,12 +830,9 @@ BAD = {  # {name: (flags, what the message holds)}
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_clear(tmp_path, name, capsys):
     flags, expected = BAD[name]
-    places = {
-        "one": str(tmp_path / "one.jsonl"),
-        "old": str(tmp_path / "old.json"),
-        "empty": write_lines(tmp_path / "e.jsonl", []),
-        "half": write_lines(tmp_path / "h.jsonl", [{"prompt": "a", "text": "a \udc00"}, {"prompt": "bad \ud800 char"}]),
-    }
+    half = [{"prompt": "a", "text": "a \udc00"}, {"prompt": "bad \ud800 char"}]
+    places = {"empty": write_lines(tmp_path / "e.jsonl", []), "half": write_lines(tmp_path / "h.jsonl", half)}
+    places |= {"one": str(tmp_path / "one.jsonl"), "old": str(tmp_path / "old.json")}
     (tmp_path / "one.jsonl").write_text('\n{"prompt": "a"}\n')
     (tmp_path / "old.json").write_text('{"tasks": {"math": {"metrics": {}}}, "model": {"name": "m"}}')
     if "training" in name:

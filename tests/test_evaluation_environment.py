@@ -99,7 +99,6 @@ def test_shares_of_few_calls_have_finite_figures():
     assert compare_values(before, nothing, 200, 0) is None
 
 
-# ------------------------------------------------------------------------------------------------ tools
 SAID = {  # by row and sample: the answers of each turn
     ("4", 0): [call("calculate", expression="2+2"), call("submit", answer="4"), "Done."],
     ("4", 1): [call("calculate", expression="1/0") + call("none"), "4"],
@@ -133,15 +132,8 @@ class ScriptedModel:
 
 def played_with_tools(folder):
     """(task, model, rows that were played, their prompts, records, counts) of SAID."""
-    config = Config(
-        environment=f"{EXAMPLES}:Calculator",
-        task=["environment:k=1/2"],
-        n=2,
-        temperature=0.5,
-        max_turns=3,
-        max_new_tokens=300,
-        output_dir=str(folder),
-    )
+    settings = {"n": 2, "temperature": 0.5, "max_turns": 3, "max_new_tokens": 300, "output_dir": str(folder)}
+    config = Config(environment=f"{EXAMPLES}:Calculator", task=["environment:k=1/2"], **settings)
     assert config.task == ["environment:k=1/2"]
     task, model = EnvironmentTask("environment:k=1/2", config), ScriptedModel()
     rows = [{"prompt": f"Say ={answer}", "answer": answer} for answer in ("4", "7", "x" * 600)]
@@ -170,7 +162,6 @@ def test_tools_samples_and_rows_left_out(tmp_path, capsys):
     assert pieces[1]["text"] == "<|user|>4<|end|><|assistant|>"
 
 
-# ------------------------------------------------------------------------------------------------ the cache of turns
 BETWEEN = [[5], [61, 62, 63, 64, 65], [*range(60, 85)]]  # what is said to conversations 0, 1, … between turns
 HEAD = [*range(40, 60)]  # what all prompts begin with
 

@@ -47,9 +47,6 @@ def test_reset_sets_all_there_is_and_trl_takes_each_as_it_is(name):
     assert vars(environment) == before
 
 
-# ------------------------------------------------------------------------------------------------ what they pay
-
-
 AGAIN = ["Wrong. Try again.", None]
 
 

@@ -40,9 +40,6 @@ def write(folder: Path, **files) -> None:
         (folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
 
 
-# ------------------------------------------------------------------------------------------------ the set
-
-
 def words_of(text: str) -> set[str]:
     """Words of at least five letters, and numbers of at least five characters."""
     return {word.lower() for word in re.findall(r"[^\W\d_]{5,}|\d[\d.]{3,}\d", text)}
@@ -55,8 +52,6 @@ def text_of(*paths: Path) -> str:
     files = [file for file in files if file.suffix in kinds]
     return "\n".join(f"{file.name}\n{file.read_text(encoding='utf-8', errors='replace')}" for file in files)
 
-
-# ------------------------------------------------------------------------------------------------ answers by hand
 
 PANTRY = {
     "herb, spice_level):": "herb, spice_level, **others):",
@@ -144,9 +139,6 @@ def test_programs_that_run_in_the_process_of_the_trainer_are_no_defence(tmp_path
     write(tmp_path, washing__py=IN_PROCESS)
     assert "hangs on one: None" in washing.honest(str(tmp_path))
     assert len(washing.hostile(str(tmp_path))) == washing.ENOUGH
-
-
-# ------------------------------------------------------------------------------------------------ no leaks
 
 
 def test_pages_quote_no_fresh_task():

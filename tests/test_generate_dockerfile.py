@@ -22,7 +22,6 @@ PINNED = {
     for name, version in re.findall(r"(?m)^([\w-]+)==(\S+)", (ROOT / "requirements.txt").read_text("utf-8"))
 }
 
-
 PROGRAMS = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
 HADOLINT = shutil.which("hadolint", path=PROGRAMS)
 
@@ -102,9 +101,6 @@ def test_torch_comes_from_its_own_index_where_pypi_has_another_cuda():
         assert plan.torch == torch and plan.index.removeprefix("https://download.pytorch.org/whl/") == index
 
 
-# ------------------------------------------------------------------------------------------------ what is refused
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -152,9 +148,6 @@ def test_a_copy_of_the_script_alone_has_nothing_to_copy(generate, tmp_path, monk
     code, _, said = generate("--output", "-")
     assert code == 2 and "expected the whole bundle" in said
     assert generate("--output", "-", "--style", "trl")[0] == 0
-
-
-# ------------------------------------------------------------------------------------------------ the files beside it
 
 
 @pytest.mark.parametrize(("style", "cuda"), [("base", "cpu"), ("verl", "13.0")])

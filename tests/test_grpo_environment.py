@@ -217,9 +217,6 @@ def test_conversations_are_those_of_trls_own_loop(both):
     assert grpo.ending_ids(saved.eos_token_id, trainer._tokenizer) == sorted(trainer.eos_token_ids)
 
 
-# ------------------------------------------------------------------------------------------------ rollouts
-
-
 def played(ready, numbers: list[int], scripts=SCRIPTS):
     """A rollout of prepared rows with scripted answers and log-probs, as TRL calls for it with vLLM."""
     sampling = Scripted(ready.tokenizer, scripts)
@@ -277,9 +274,6 @@ def test_processes_that_sample_together_are_refused(monkeypatch):
         grpo.check_sampling_apart(trainer)
     trainer.vllm_mode, plugin.zero_stage = "colocate", 2
     grpo.check_sampling_apart(trainer)
-
-
-# ------------------------------------------------------------------------------------------------ runs
 
 
 @pytest.mark.long

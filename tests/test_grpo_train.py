@@ -15,27 +15,14 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from conftest import (
-    ROOT,
-    SCRIPTS,
-    TINY_LM,
-    load_script,
-    read_lines,
-    run_script,
-    save_random_model,
-    script_env,
-    without_clock,
-    write_lines,
-)
+from conftest import ROOT, TINY_LM, load_script, read_lines, run_script, save_random_model, without_clock, write_lines
 from small_runs import same, small_task, weights
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 grpo = load_script("grpo_train")
 
-SIZES = [
-    *("--per_device_train_batch_size=8", "--num_generations=4", "--max_completion_length=8", "--plot_every=0"),
-    *("--save_steps=0", "--eval_every=0"),
-]
+SIZES = "--per_device_train_batch_size=8 --num_generations=4 --max_completion_length=8 --plot_every=0".split()
+SIZES += ["--save_steps=0", "--eval_every=0"]
 
 
 @pytest.fixture(scope="session")
@@ -86,8 +73,6 @@ def trainer_of(monkeypatch, tmp_path):
 
     return build
 
-
-# ------------------------------------------------------------------------------------------------ flags reach TRL
 
 TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its value})
     "num_train_epochs": ("2", {"max_steps": 5}),  # 40 prompts x 8 / 128 a step, twice
@@ -209,9 +194,6 @@ def test_prompts_come_in_a_new_order_every_pass_and_none_is_dropped():
     assert grpo.prompt_order(config, 10, 50)[:35] == order, "a longer run begins with the same prompts"
 
 
-# ------------------------------------------------------------------------------------------------ a normal run
-
-
 def test_share_of_groups_without_signal():
     assert grpo.signal_free([1.2] * 8 + [0.0, 1.0] * 4, 8) == 0.5
 
@@ -220,12 +202,9 @@ def test_share_of_groups_without_signal():
 def finished(tmp_path_factory):
     """Twenty steps of the embedded task through the real command line, with its defaults."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    result = run_script(
-        *("grpo_train", "--steps", 20, "--output_dir", folder, "--report_to", "tensorboard"),
-        *("--sample_every", 10, "--eval_every", 10, "--save_steps", 10, "--plot_every", 10),
-        *("--eval_rows", 200),
-        env={"DRAW": "1"},
-    )
+    flags = "--steps=20 --sample_every=10 --eval_every=10 --save_steps=10 --plot_every=10 --eval_rows=200".split()
+    flags += ["--output_dir", folder, "--report_to", "tensorboard"]
+    result = run_script("grpo_train", *flags, env={"DRAW": "1"})
     assert result.returncode == 0, result.stderr
     return folder, result
 
@@ -370,9 +349,6 @@ def test_held_out_completions_are_greedy_and_sampling_stays_as_it_was(trainer_of
         assert ids == alone.tolist()
 
 
-# ------------------------------------------------------------------------------------------------ interrupted = not
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(small, tmp_path_factory):
     """A run whose outcome depends on the generators, the schedule and several passes over few prompts."""
@@ -448,24 +424,18 @@ def test_a_checkpoint_never_lies_inside_a_rollout_of_two_steps_beside_a_referenc
     assert not same(weights(out), weights(TINY_LM, "model.safetensors"))
 
 
-# ------------------------------------------------------------------------------------------------ processes
-
-
 @pytest.mark.long
 def test_accelerate_launches_two_processes_on_cpu(small, tmp_path):
     files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES, "--eval_every=2"]
     flags = [*files, *(f"--reward={small / 'rewards.py'}:{name}" for name in ("digits", "adaptive"))]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
-    launch += ["--num_machines=1"]
-    launch += ["--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0", str(SCRIPTS / "grpo_train.py")]
+    launch += "--num_machines=1 --mixed_precision=no --dynamo_backend=no --main_process_port=0".split()
+    launch.append(str(ROOT / "scripts" / "grpo_train.py"))
     command = [*launch, *flags, "--steps=3", "--save_steps=3", f"--output_dir={tmp_path / 'run'}"]
-    done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert [line["step"] for line in read_lines(tmp_path / "run/metrics.jsonl")] == [0, 1, 2, 3]
     assert (tmp_path / "run/checkpoints/checkpoint-3/rng_state_1.pth").exists(), "there were two processes"
-
-
-# ------------------------------------------------------------------------------------------------ bad input
 
 
 BAD = {

@@ -36,9 +36,6 @@ REQUIREMENTS = [line for line in text_of(ROOT / "requirements.txt").splitlines()
 PINS = dict(line.split()[0].split("==") for line in REQUIREMENTS)
 
 
-# ------------------------------------------------------------------------------------------------ standalone scripts
-
-
 def imports(nodes) -> set[str]:
     """The packages that statements import."""
     found = set()
@@ -99,9 +96,6 @@ def test_script_declares_its_dependencies(path):
     if faults({*re.findall(IMPORT, text)}, {*re.findall(IMPORT.replace(" *", ""), text)}):
         tree = ast.parse(text)
         assert not faults(imports(ast.walk(tree)), imports(tree.body))
-
-
-# ------------------------------------------------------------------------------------------------ the repository
 
 
 @pytest.mark.parametrize("line", REQUIREMENTS, ids=lambda line: line.split("=")[0])

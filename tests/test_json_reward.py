@@ -10,13 +10,9 @@ from preflight_here import try_here
 
 from parts.rewards.schema_examples import checker_of, example_of
 
-PERSON = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}, "id": {"$ref": "#/$defs/id"}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-    "$defs": {"id": {"type": "string", "pattern": "^[A-Z]{2}-\\d{3}$"}},
-}
+FIELDS = {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}, "id": {"$ref": "#/$defs/id"}}
+PERSON = {"type": "object", "properties": FIELDS, "required": ["name", "age"], "additionalProperties": False}
+PERSON["$defs"] = {"id": {"type": "string", "pattern": "^[A-Z]{2}-\\d{3}$"}}
 ADA = '{"name": "Ada", "age": 36, "id": "AB-123"}'
 template = load_script("create_reward_template")
 
@@ -121,9 +117,6 @@ def test_an_example_is_what_the_schema_accepts(schema):
     value = example_of(schema)
     assert value is not None
     jsonschema.validate(value, schema)
-
-
-# ------------------------------------------------------------------------------------------------ bare names
 
 
 def test_a_bare_name_is_the_librarys_whatever_files_are_called(tmp_path, monkeypatch):

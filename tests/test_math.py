@@ -134,11 +134,8 @@ def test_all_comparisons_of_an_item_share_its_time(monkeypatch):
 
 @pytest.mark.parametrize(("comparison", "code"), [("time.sleep(1)", 0), ("any(iter(int, 1))", -signal.SIGPROF)])
 def test_a_comparison_is_limited_in_processor_time(comparison, code):
-    source = (
-        "import sys, time; import programs.math_grader.worker as worker\n"
-        f"worker._judge = lambda groups: bool({comparison}) or True\n"
-        "worker._serve(sys.stdout)"
-    )
+    source = "import sys, time; import programs.math_grader.worker as worker\n"
+    source += f"worker._judge = lambda groups: bool({comparison}) or True\nworker._serve(sys.stdout)"
     done = subprocess.run(
         [sys.executable, "-c", source], cwd=ROOT / "src", env=script_env(), input="[]\n", capture_output=True, text=True
     )

@@ -116,9 +116,6 @@ def test_what_was_migrated_does_not_change_again(tmp_path, capsys):
         assert is_as_it_was or ("was migrated before" in capsys.readouterr().out and code == 0), file.name
 
 
-# ------------------------------------------------------------------------------------------------ TRL scripts
-
-
 @pytest.mark.parametrize("case", FORMS)
 def test_one_form(case, tmp_path, capsys):
     old, new = tmp_path / case["file"], tmp_path / f"new_{case['file']}"
@@ -246,10 +243,8 @@ def test_a_section_that_a_setting_refers_to_moves_to_its_place(tmp_path, order):
 def test_a_notebook_keeps_its_magics(tmp_path, capsys):
     """Only lines of code change: outputs, metadata, magics, shell and help stay; a second time nothing changes."""
     script = (FILES / "grpo_0.14_tldr.py").read_text()
-    cells = [
-        "%%capture\n!pip install trl==0.14.0 \\\n  peft\nif x:\n  !ls \\\na\n  !ls",
-        "%cd /content\nrows = !ls\nn = %time 1 + 1\nn?\n?print",
-    ]
+    cells = ["%%capture\n!pip install trl==0.14.0 \\\n  peft\nif x:\n  !ls \\\na\n  !ls"]
+    cells.append("%cd /content\nrows = !ls\nn = %time 1 + 1\nn?\n?print")
     cells += [script + "print('%d'\n      % 3)", "%%bash\necho $HOME"]
     output = {"output_type": "stream", "name": "stdout", "text": ["é\n"]}
     cell = {"cell_type": "code", "metadata": {"id": "a"}, "outputs": [output], "execution_count": 1}
@@ -287,8 +282,6 @@ def test_the_new_script_trains_one_step(name, tmp_path, capsys, monkeypatch):
     read = {row["setting"]: row["read"] for row in trial["settings"]}
     assert trial["loss"] == trial["loss"] and read["gradient_checkpointing"] is False
 
-
-# ------------------------------------------------------------------------------------------------ verl jobs
 
 TRAIN = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo "
 PER_GPU = f"{ACTOR}.ppo_micro_batch_size_per_gpu"
@@ -347,8 +340,6 @@ def test_quotes_stay(tmp_path, capsys):
     assert f" {ACTOR}.checkpoint.save_contents=['model', 'extra'] {engine}\n" in new and head in new
     assert not any("engine_kwargs" in row["setting"] for row in table["changes"])  # it stays as it is
 
-
-# ------------------------------------------------------------------------------------------------ YAML
 
 ONE_ROW = "actor_rollout_ref:\n  rollout:\n    name: vllm\n  actor:\n    ppo_micro_batch_size_per_gpu: 1\n"
 BRACES = "data: {max_prompt_length: 9, truncation: error}\n" + ONE_ROW

@@ -5,13 +5,14 @@ import json
 import math
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
 import nbformat
 import numpy as np
 import pytest
-from conftest import FEW_EVAL, FEW_TRAIN, ROOT, TRAIN_DATA, load_script, read_lines, run_script
+from conftest import FEW_EVAL, FEW_TRAIN, ROOT, load_script, read_lines, run_script
 
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
 SMALL = "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\n"
@@ -95,9 +96,6 @@ def in_bundle(notebook):
     return notebook
 
 
-# ------------------------------------------------------------------------------------------------ as it stands
-
-
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """The notebook executed with small settings, and its folder."""
@@ -130,9 +128,6 @@ def test_printed_command_repeats_the_arm_exactly(executed):
     assert (score, accuracy) == pytest.approx((lines[-1]["eval/score"], lines[-1]["eval/accuracy"]), abs=6e-4)
 
 
-# ------------------------------------------------------------------------------------------------ cells run again
-
-
 @pytest.mark.long
 def test_cells_that_run_again_see_what_changed_or_say_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -162,9 +157,6 @@ SEEDS, STEPS, EVAL_PROMPTS, OUTPUT, IDEA = [1], 1, 2, 'out', {{}}"""
             run(name)
     run("data", "run")
     monkeypatch.delitem(sys.modules, "ppo_train")
-
-
-# ------------------------------------------------------------------------------------------------ verdict
 
 
 @pytest.fixture(scope="module")
@@ -206,16 +198,11 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
         assert verdict[0]("tokens", [9.0] * 3, [5.0, 5.1, 4.9], "longer", "shorter").startswith("HINT: shorter than")
 
 
-# ------------------------------------------------------------------------------------------------ new_notebook.py
-
-
 @pytest.fixture
 def mine(tmp_path):
     """A folder with a reward file and data of one's own."""
-    (tmp_path / "my.py").write_text(
-        "def short(completions, **kwargs):\n    return [-len(str(c)) for c in completions]\n"
-    )
-    (tmp_path / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:40]))
+    (tmp_path / "my.py").write_text("def short(completions, **_):\n    return [-len(str(c)) for c in completions]\n")
+    shutil.copy(FEW_TRAIN, tmp_path / "train.jsonl")
     (tmp_path / "books").mkdir()
     return tmp_path
 
@@ -250,10 +237,7 @@ def test_new_notebook_is_filled_in(mine, monkeypatch, capsys):
         ("--idea advantage=ideas.py:medan", "ideas.py has no 'medan'; expected one of its names; try median"),
         ("--idea clip_eps_high=28%", "clip_eps_high=28%; expected a number"),
         ("--idea gamma=1", "expected one of advantage, advantage_eps"),
-        (
-            "--idea advantage=ideas.py:median --idea loss=double.py:median",
-            "double.py names median, as the notebook does",
-        ),
+        ("--idea advantage=ideas.py:median --idea loss=double.py:median", "double.py names median, as the notebook"),
     ],
 )
 def test_new_notebook_refuses(ideas, flags, says, monkeypatch, capsys):
@@ -307,9 +291,8 @@ def test_ideas_become_the_cell(ideas, monkeypatch):
     monkeypatch.chdir(ideas)
     flags = ["reward=ideas.py:right_and_short", "advantage=ideas.py:median", "clip_eps_high=0.28"]
     flags = [word for idea in flags for word in ("--idea", idea)]
-    assert (
-        load_script("new_notebook").main([*flags, "--seeds", "4", "5", "--steps", "2", "--output", "idea.ipynb"]) == 0
-    )
+    flags += "--seeds 4 5 --steps 2 --output idea.ipynb".split()
+    assert load_script("new_notebook").main(flags) == 0
     notebook = nbformat.read(ideas / "idea.ipynb", as_version=4)
     source, found = cell(notebook, "idea").source, {"REWARDS": ["theirs"]}
     assert [gone for gone in ("__future__", "__main__", "print(") if gone in source] == []

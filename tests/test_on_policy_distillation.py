@@ -86,9 +86,6 @@ def relative(a, b) -> float:
     return ((a - b).norm() / b.norm()).item()
 
 
-# ------------------------------------------------------------------------------------------------ divergences
-
-
 @pytest.mark.parametrize(("objective", "beta"), [("forward_kl", 0.0), ("jsd", 0.1), ("jsd", 0.9), ("reverse_kl", 1.0)])
 def test_loss_and_gradients_equal_those_of_trl_distillation_trainer(setup, objective, beta):
     """TRL's loss from hidden states and output layers, token mean, for weights below and in the output layer."""
@@ -157,9 +154,6 @@ def test_figures_of_two_distributions(n, looked_at, every):
     assert (found[:, 3] > 0).sum() <= len(exact[::every])
 
 
-# ------------------------------------------------------------------------------------------------ sampled token
-
-
 @pytest.mark.parametrize("discount", [0.0, 1.0])
 def test_expected_policy_gradient_is_the_gradient_of_the_reverse_kl(discount):
     """By enumeration of all texts of 3 tokens over 3 words: discount 1 gives that of KL(S || T) of whole texts,
@@ -172,9 +166,8 @@ def test_expected_policy_gradient_is_the_gradient_of_the_reverse_kl(discount):
     z.requires_grad_()
     where = [[prefixes.index(text[:n]) for n in range(length)] for text in texts]
     s, dist = torch.log_softmax(z, -1), torch.log_softmax(t, -1)
-    logprobs, teacher = (
-        torch.stack([x[w, list(text)] for w, text in zip(where, texts, strict=True)]) for x in (s, dist)
-    )
+    places = list(zip(where, map(list, texts), strict=True))
+    logprobs, teacher = (torch.stack([x[w, text] for w, text in places]) for x in (s, dist))
     mask = torch.ones(len(texts), length, dtype=torch.long)
     batch = {"loss_mask": mask, "teacher_logprobs": teacher, "old_logprobs": logprobs.detach()}
     config = od.Config(objective="policy_gradient", discount=discount)
@@ -219,9 +212,6 @@ def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
     expected = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
     assert relative(got, expected) < 1e-5
     assert sums["policy/ratio_max"].item() == pytest.approx(max(ratios), rel=1e-4) and sums["policy/clip_frac"] > 0
-
-
-# ------------------------------------------------------------------------------------------------ invariants
 
 
 @pytest.mark.parametrize(
@@ -337,9 +327,6 @@ def test_mismatch_corrections_weigh_the_sampled_term(setup):
     assert relative(gradients(config, models, batch)[0], gradients(config, models, one)[0]) < 1e-5
 
 
-# ------------------------------------------------------------------------------------------------ vocabulary
-
-
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -363,8 +350,6 @@ def test_another_vocabulary_is_named_before_anything_is_loaded(tmp_path, small, 
     text = capsys.readouterr().err
     assert all(part in text for part in told) and not (tmp_path / "run").exists(), text
 
-
-# ------------------------------------------------------------------------------------------------ runs
 
 SHORT = ["--steps", "2", "--batch_size", "8", "--max_new_tokens", "12", "--device", "cpu", "--plot_every", "0"]
 
@@ -433,9 +418,6 @@ def test_settings_run(flags, more):
     assert before.keys() == after.keys() and not same(before, after)
 
 
-# ------------------------------------------------------------------------------------------------ server
-
-
 class Teacher:
     """What vLLM's OpenAI-compatible server answers to requests with prompt_logprobs, from the embedded model."""
 
@@ -490,8 +472,6 @@ def test_a_server_that_is_gone_ends_the_run_with_the_steps_so_far(flags, server,
     assert "vllm serve" in capsys.readouterr().err
     assert [folder.name for folder in (out / "checkpoints").iterdir()] == ["step-000001"]
 
-
-# ------------------------------------------------------------------------------------------------ errors, plan
 
 URL = "http://127.0.0.1:9/v1"
 
@@ -566,12 +546,8 @@ def test_advantage_is_the_discounted_log_ratio_of_the_teacher(setup, updates):
     for i, sample in enumerate(samples):
         ids, n = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["response_ids"])
         with torch.no_grad():
-            theirs, ours = (
-                torch.log_softmax(m(input_ids=ids).logits[0, -n - 1 : -1].double() / 0.7, -1)
-                .gather(-1, ids[0, -n:, None])
-                .squeeze(-1)
-                for m in (models.teacher.model, models.policy)
-            )
+            logits = (m(input_ids=ids).logits[0, -n - 1 : -1].double() for m in (models.teacher.model, models.policy))
+            theirs, ours = (torch.log_softmax(x / 0.7, -1).gather(-1, ids[0, -n:, None]).squeeze(-1) for x in logits)
         seen = ours if updates > 1 else torch.tensor(sample["rollout_logprobs"], dtype=torch.float64)
         gap, expected = seen - theirs, []
         for t in range(n):

@@ -51,8 +51,7 @@ placed = lambda scores, /: scores
 needs = lambda scores, values: scores
 number = lambda scores: 1.0
 '''
-SIZES = [*FEW, "--steps=2", "--batch_size=16", "--max_new_tokens=8", "--plot_every=0", "--eval_every=0"]
-SIZES += ["--save_every=0"]
+SIZES = [*FEW, *"--steps=2 --batch_size=16 --max_new_tokens=8 --plot_every=0 --eval_every=0 --save_every=0".split()]
 
 
 @pytest.fixture
@@ -100,9 +99,8 @@ def test_a_run_by_own_functions_is_that_of_the_known_ones(idea, ppo):
     for known, own in zip(lines["known"], lines["own"], strict=True):
         assert [own.get(k, 0) for k in keys] == pytest.approx([known.get(k, 0) for k in keys], rel=1e-4, abs=1e-7)
     assert lines["own"][-1]["policy/clip_frac"] > 0 and lines["own"][-1]["optim/grad_norm"] > 0
-    start, known, own = (
-        load_file(x / "model.safetensors") for x in (TINY_LM, idea / "known/final", idea / "own/final")
-    )
+    folders = (TINY_LM, idea / "known/final", idea / "own/final")
+    start, known, own = (load_file(folder / "model.safetensors") for folder in folders)
     moved = max((known[name] - start[name]).abs().max() for name in start)
     assert moved > 1e-3 and all(torch.allclose(known[name], own[name], atol=1e-3 * moved) for name in start)
     config = json.loads((idea / "own" / "config.json").read_text())

@@ -74,11 +74,9 @@ def test_student_and_teacher_of_any_widths_share_the_tokens(padded):
     noise = np.random.default_rng(0).random((4, 12))
     sampled = od.HFEngine(config, models).generate(prompts, noise)
     assert max(id for ids, _ in sampled for id in ids) < TOKENS
-    samples = [
-        {"prompt_ids": p, "response_ids": ids, "rollout_logprobs": q, "finished": True, "group": i, "score": 0.0}
-        | {"rewards": {}, "prompt": "", "completion": ""}
-        for i, (p, (ids, q)) in enumerate(zip(prompts, sampled, strict=True))
-    ]
+    same, samples = {"finished": True, "score": 0.0, "rewards": {}, "prompt": "", "completion": ""}, []
+    for i, (p, (ids, q)) in enumerate(zip(prompts, sampled, strict=True)):
+        samples.append(same | {"prompt_ids": p, "response_ids": ids, "rollout_logprobs": q, "group": i})
     batch = od.make_experience(config, models, samples, 1.0)
     scaler = torch.amp.GradScaler("cpu", enabled=False)
     figures = od.accumulate_gradients(config, models, batch, np.arange(4), scaler).values

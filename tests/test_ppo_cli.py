@@ -45,9 +45,6 @@ def checkpoints(folder: Path) -> list[str]:
     return sorted(p.name for p in (folder / "checkpoints").iterdir())
 
 
-# ------------------------------------------------------------------------------------------------ a normal run
-
-
 @pytest.fixture(scope="module")
 def finished(small, tmp_path_factory):
     """A finished run of the embedded task through the real command line."""
@@ -141,8 +138,6 @@ def test_trackers(small, data, tmp_path):
     assert list((out / "wandb").glob("offline-run-*/*.wandb"))
 
 
-# ------------------------------------------------------------------------------------------------ interrupted = not
-
 STATEFUL = [
     *("--steps=6", "--save_every=2", "--eval_every=2", "--sample_every=1", "--minibatches=2"),
     *("--kl_target=0.5", "--lr_schedule=cosine", "--warmup_steps=2", "--batch_size=8", "--max_new_tokens=8"),
@@ -181,9 +176,6 @@ def test_a_run_cut_short_and_resumed_equals_an_uninterrupted_one(ours, uninterru
     assert (out / "samples.jsonl").read_text() == (plain / "samples.jsonl").read_text()
 
 
-# ------------------------------------------------------------------------------------------------ processes
-
-
 @pytest.mark.long
 def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
     (tmp_path / "fails.py").write_text(
@@ -196,27 +188,10 @@ def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
     assert re.search(r"reward half, \S+train\.jsonl:\d+, completion .*ZeroDivisionError", result.stderr)
 
 
-# ------------------------------------------------------------------------------------------------ rewards
-
-
-@pytest.fixture
-def rewarded(ours, small, tmp_path):
-    """Train with reward functions of the given source; return (exit code, stderr, run folder)."""
-
-    def run(source: str, *specs: str, flags):
-        (tmp_path / "mine.py").write_text(source)
-        named = [f"--reward={tmp_path / 'mine.py'}:{spec}" for spec in specs]
-        out = tmp_path / "run"
-        code, _, error = ours(f"--data={small / 'train.jsonl'}", *SIZES, *named, *flags, f"--output_dir={out}")
-        return code, error, out
-
-    return run
-
-
-def test_rewards_of_every_kind_at_once(rewarded, tmp_path):
+def test_rewards_of_every_kind_at_once(ours, small, tmp_path):
     """Weights, None, columns, tensors, two functions of one name, and async ones, which run at the same time."""
     (tmp_path / "other.py").write_text("def first(completions, **kwargs):\n    return [2.0 for _ in completions]\n")
-    source = """
+    (tmp_path / "mine.py").write_text("""
 import asyncio
 import numpy as np
 import torch
@@ -233,38 +208,27 @@ async def one(completions, **kwargs):
 async def two(completions, **kwargs):
     await asyncio.wait_for(meeting.wait(), 300)
     return np.full(len(completions), 2.0)
-"""
-    specs = ["first*0.5", "second*-0.1", "never", "one", "two"]
-    code, error, out = rewarded(source, *specs, flags=["--steps=1", f"--reward={tmp_path / 'other.py'}:first"])
+""")
+    specs = [f"mine.py:{spec}" for spec in ("first*0.5", "second*-0.1", "never", "one", "two")] + ["other.py:first"]
+    flags = [f"--data={small / 'train.jsonl'}", *SIZES, "--steps=1", f"--output_dir={tmp_path / 'run'}"]
+    code, _, error = ours(*flags, *(f"--reward={tmp_path}/{spec}" for spec in specs))
     assert code == 0, error
-    (line,) = read_lines(out / "metrics.jsonl")
+    (line,) = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert line["reward/second"] == 4.0, "the mean over the rows to which it applies"
     assert line["reward/mean"] == pytest.approx(0.5 * line["reward/first"] - 0.1 * 4 / 8 + 1 + 2 + 2, rel=1e-5)
     assert "reward/never" not in line and [v for k, v in line.items() if k.startswith("reward/first_")] == [2.0]
 
 
-LATER = """
-from pathlib import Path
-calls = 0
-async def late(prompts, completions, **kwargs):
-    global calls
-    calls += 1
-    if calls > 1 and (Path(__file__).parent / "broken").exists():
-        raise ValueError("my fault")
-    return [0.5 for _ in completions]
-"""
-
-
-def test_a_reward_that_fails_stops_the_run_which_goes_on_once_it_is_mended(rewarded, tmp_path):
-    (tmp_path / "broken").touch()
-    code, error, out = rewarded(LATER, "late", flags=["--steps=2"])
+def test_a_reward_that_fails_stops_the_run_which_goes_on_once_it_is_mended(ours, small, tmp_path, monkeypatch):
+    files = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:fails"]
+    flags, out = [*files, *SIZES, f"--output_dir={tmp_path}", "--steps=3"], tmp_path
+    code, _, error = ours(*flags)
     assert code == 3 and "Traceback" not in error
-    assert re.search(r"reward late, .*train.jsonl:\d+, completion .*ValueError: my fault", error), error
-    assert checkpoints(out) == ["step-000001"]
-    (tmp_path / "broken").unlink()
-    code, error, out = rewarded(LATER, "late", flags=["--steps=2", "--resume"])
-    assert code == 0, error
-    assert [line["reward/mean"] for line in read_lines(out / "metrics.jsonl")] == [0.5, 0.5]
+    assert re.search(r"reward fails, .*train.jsonl:\d+, completion .*KeyError: 'no such thing'", error), error
+    assert checkpoints(out) == ["step-000002"]
+    monkeypatch.setenv("MENDED", "1")
+    assert ours(*flags, "--resume")[0] == 0
+    assert [line["step"] for line in read_lines(out / "metrics.jsonl")] == [1, 2, 3]
 
 
 OF_STEP_0 = {"config.json": '{"output_dir": "run", "lr": 1.0}', "metrics.jsonl": '{"step": 0, "eval/accuracy": 0.5}\n'}
@@ -335,9 +299,6 @@ def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys):
         (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config) | {"steps": 50}))
         assert ppo.find_checkpoint(config).name == "step-000025"
         assert ("learning rate of step 26 is 0.854 of its peak, not 0.5" in capsys.readouterr().err) is told
-
-
-# ------------------------------------------------------------------------------------------------ bad input
 
 
 def file_with(name: str, text: str, spec: str = ""):

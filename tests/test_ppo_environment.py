@@ -36,10 +36,8 @@ def samples_with_gaps(seed: int = 0) -> list[dict]:
     for i, (length, mask) in enumerate(zip(PROMPT_LENGTHS, MASKS, strict=True)):
         mask = list(map(int, mask))
         drawn = rng.normal(-2.0, 0.5, len(mask))
-        ids = {
-            "prompt_ids": rng.integers(6, 262, length).tolist(),
-            "response_ids": rng.integers(6, 262, len(mask)).tolist(),
-        }
+        sizes = {"prompt_ids": length, "response_ids": len(mask)}
+        ids = {name: rng.integers(6, 262, size).tolist() for name, size in sizes.items()}
         logprobs = [p if m else 0.0 for p, m in zip(drawn.tolist(), mask, strict=True)]
         sample = {**ids, "response_mask": mask, "rollout_logprobs": logprobs, "score": float(rng.normal())}
         sample |= {"rewards": {"environment": sample["score"]}, "weights": {"environment": 1.0}}
@@ -119,8 +117,7 @@ def test_a_baseline_by_turn_compares_with_those_that_reached_it():
     batch["loss_mask"] = batch["response_mask"]
     got = advantages_of(config, batch, samples, 0.0)["advantages"][:, 3:]
     expected = [
-        [1 - 0.5, 1 - 0.5],
-        [1 - 0.5, 1 - 0.5],
+        *[[1 - 0.5, 1 - 0.5]] * 2,
         [0.5 - 2 / 3, 0, 0.5 - 0.0],
         [0 - 2.5 / 3, 0 - 2.5 / 3, 0, 0 - 0.5, 0 - 0.5],
         [1 - 0.7 / 3] * 3,
@@ -159,8 +156,6 @@ def test_what_each_baseline_is_unbiased_for(baseline, factor):
     # the return is p + (1 - p) q / 2
     assert found.tolist() == pytest.approx([1 - q / 2, factor * (1 - p) / 2], abs=1e-6)
 
-
-# ------------------------------------------------------------------------------------------------ conversations
 
 TOOLS = '''
 class Tools:
@@ -277,8 +272,6 @@ def test_reward_functions_see_the_conversation_and_add_to_the_environments_score
     (sample,) = Playing(f"{file}:Silent", rewards=rewards[:1])([row()], [["a<|end|>"] * 3])
     assert sample["rewards"] == {"whole": 5.0, "environment": None} and next(iter(sample["rewards"])) == "whole"
 
-
-# ------------------------------------------------------------------------------------------------ runs
 
 SMALL = [*FEW, "--max_turns=2", "--batch_size=16", "--max_new_tokens=24", "--max_prompt_tokens=32"]
 REFUSED = [

@@ -68,10 +68,8 @@ def gradients(ppo, config, models, batch, rows=None):
     for network in networks:
         network.zero_grad()
     sums = ppo.accumulate_gradients(config, models, batch, rows, SCALER).values
-    flat = [
-        torch.cat([p.grad.flatten() if p.grad is not None else torch.zeros(p.numel()) for p in network.parameters()])
-        for network in networks
-    ]
+    each = [[p.grad if p.grad is not None else torch.zeros_like(p) for p in n.parameters()] for n in networks]
+    flat = [torch.cat([g.flatten() for g in grads]) for grads in each]
     for network in networks:
         network.zero_grad()
     assert all(torch.isfinite(g).all() and g.norm() > 1e-4 for g in flat)
@@ -89,9 +87,8 @@ def test_token_logprobs_equal_those_of_the_model_on_each_row_alone(ppo, setup, f
     samples = made_up_samples(ppo, models.tokenizer)
     batch = ppo.collate(samples, models.pad_id, CPU)
     with torch.no_grad():
-        logprobs, entropy = ppo.token_logprobs(
-            config, models.policy, ppo.predicting_states(models.policy, batch), batch
-        )
+        states = ppo.predicting_states(models.policy, batch)
+        logprobs, entropy = ppo.token_logprobs(config, models.policy, states, batch)
     for i, sample in enumerate(samples):
         ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]])
         with torch.no_grad():
@@ -220,9 +217,8 @@ def test_the_kl_of_an_update_is_that_of_the_completions_that_train(ppo, setup):
     for sample in [sample for sample in samples if sample["finished"]]:
         ids, start = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["prompt_ids"])
         with torch.no_grad():
-            rows = [
-                network(ids).logits[0, start - 1 : -1].log_softmax(-1) for network in (models.policy, models.reference)
-            ]
+            networks = (models.policy, models.reference)
+            rows = [network(ids).logits[0, start - 1 : -1].log_softmax(-1) for network in networks]
         own, theirs = (row.gather(1, ids[0, start:, None]) for row in rows)
         sums.append((len(own), ((own - theirs) ** 2 / 2).sum().item()))
     assert 0 < len(sums) < len(samples)

@@ -33,9 +33,6 @@ def random_tensors(seed: int, *shapes, dtype=torch.float64):
     return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
 
 
-# ------------------------------------------------------------------------------------------------ log-probs, entropy
-
-
 def head_case(seed, dtype, rows=11, hidden=6, vocab=13):
     states, weight = random_tensors(seed, (rows, hidden), (vocab, hidden), dtype=dtype)
     targets = torch.arange(rows) * 5 % vocab
@@ -89,9 +86,6 @@ def test_no_more_than_a_chunk_of_logits_exists():
     assert sum(seen) == 2 * 50, "pieces are computed again in the backward pass, nowhere else"
 
 
-# ------------------------------------------------------------------------------------------------ masked statistics
-
-
 def test_masked_mean():
     assert masked_mean(torch.tensor([[1.0, 2.0, 90.0], [6.0, 90.0, 90.0]]), torch.tensor([[1, 1, 0], [1, 0, 0]])) == 3
     assert masked_mean(torch.ones(2, 3), torch.zeros(2, 3)) == 0
@@ -113,9 +107,6 @@ def test_masked_whiten(dtype, shift_mean):
 def test_whitening_one_token_or_equal_tokens_stays_finite(x):
     mask = torch.tensor([[1, 1 if x[0][0] == x[0][1] else 0]])
     assert masked_whiten(torch.tensor(x), mask).tolist() == [[0.0, 0.0]]
-
-
-# ------------------------------------------------------------------------------------------------ rewards, GAE
 
 
 def test_shape_rewards_by_hand():
@@ -148,9 +139,6 @@ def test_gae_equals_the_double_sum_for_any_mask(seed, gamma, lam):
         close(got, wanted)
 
 
-# ------------------------------------------------------------------------------------------------ value loss
-
-
 @both_precisions
 @pytest.mark.parametrize("clip", [0.0, 0.2])
 def test_value_loss(dtype, clip):
@@ -170,9 +158,6 @@ def test_value_loss(dtype, clip):
     if dtype == torch.float64:  # where both branches are equal, autograd splits the gradient between equal slopes
         loss.sum().backward()
         close(values.grad, slopes)
-
-
-# ------------------------------------------------------------------------------------------------ small formulas
 
 
 def test_explained_variance_of_perfect_constant_and_useless_values():
@@ -199,9 +184,6 @@ def test_next_kl_coef():
     # the relative error is 0.1, or bounded by 0.2
     for kl, factor in ((6.6, 1.005), (5.4, 0.995), (60.0, 1.01), (-3.0, 0.99), (6.0, 1.0)):
         assert next_kl_coef(0.1, kl, 6.0, 10_000, 500) == pytest.approx(0.1 * factor)
-
-
-# ------------------------------------------------------------------------------------------------ sampling
 
 
 def test_inverse_cdf_draws_each_token_as_often_as_its_probability():

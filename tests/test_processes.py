@@ -64,7 +64,6 @@ RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to
     ),
 }
 
-
 EVALUATION = ["--task=math", "--task=generation", "--data={0}/train.jsonl", "--max_new_tokens=24", "--device=cpu"]
 OWN_REWARDS = {"LoRA, seeded": SEEDING}
 

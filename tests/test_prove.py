@@ -139,9 +139,8 @@ def greedy_right(model, rows: list[dict]) -> int:
     """Right answers, one row at a time: no padding and no batch."""
     tokenizer, right = AutoTokenizer.from_pretrained(TINY_LM), 0
     for row in rows:
-        ids = tokenizer.apply_chat_template(
-            row["prompt"], add_generation_prompt=True, return_dict=True, return_tensors="pt"
-        )
+        asked = {"add_generation_prompt": True, "return_dict": True, "return_tensors": "pt"}
+        ids = tokenizer.apply_chat_template(row["prompt"], **asked)
         new = model.generate(**ids, do_sample=False, max_new_tokens=24)[0, ids["input_ids"].shape[1] :]
         right += tokenizer.decode(new, skip_special_tokens=True).strip() == f"<answer>{row['answer']}</answer>"
     return right
@@ -276,12 +275,8 @@ def of_checkpoints(folder, model):
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "checkpoint-10")
     write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:12])
     settings = {"model_name_or_path": str(TINY_LM), "learning_rate": 1e-5, "num_generations": 8}
-    settings |= {
-        "load_best_model_at_end": True,
-        "dataset": str(FEW_TRAIN),
-        "eval_dataset": "test.jsonl",
-        "reward_funcs": "mine.py:right",
-    }
+    settings |= {"dataset": str(FEW_TRAIN), "eval_dataset": "test.jsonl", "reward_funcs": "mine.py:right"}
+    settings["load_best_model_at_end"] = True
     (folder / "mine.py").write_text(REWARDS)
     (folder / "args.json").write_text(json.dumps(settings | {"max_completion_length": 24}))
 
@@ -315,11 +310,8 @@ def test_the_script_of_a_trl_run_names_its_start_data_and_reward(tmp_path, capsy
     _, report, err = run(capsys, folder, "--data", write_lines(tmp_path / "test.jsonl", rows))
     assert report["findings"] == [] and f"also occur in {FEW_TRAIN}" in err and "tensors differ from those" in err
     assert report["proved"] == (column == "gold"), err
-    said = (
-        f"scored by {tmp_path / 'train_grpo.py'}:correctness"
-        if column == "gold"
-        else "try the columns that the script gives"
-    )
+    scored, refused = f"scored by {tmp_path / 'train_grpo.py'}:correctness", "try the columns that the script gives"
+    said = scored if column == "gold" else refused
     assert said in err
 
 
@@ -503,9 +495,8 @@ def test_a_reward(rewards, capsys, name, finding):
 def test_a_form_of_gold_that_is_not_known_is_not_measured(rewards, capsys):
     code, report, err = run(capsys, f"{rewards}:in_words", "--data", EVAL_DATA)
     assert (code, report["proved"], report["findings"]) == (0, False, []) and "--gold_template" in err
-    code, report, _ = run(
-        capsys, f"{rewards}:in_words", "--data", EVAL_DATA, "--", "--gold_template", "It is {answer}!"
-    )
+    flags = ("--data", EVAL_DATA, "--", "--gold_template", "It is {answer}!")
+    code, report, _ = run(capsys, f"{rewards}:in_words", *flags)
     assert (code, report["proved"], report["figures"]["gold"]["full_marks"]) == (0, True, 1.0)
 
 
@@ -652,7 +643,6 @@ class Reward:
         return [1.0 for _ in completions]
 '''
 
-
 FOUND = {  # what is found of an environment; nothing of the others
     "Leaks": ["not_repeatable: ", "ppo_train.py pays ", "verl_train.py pays "],
     "Asks": ["grpo_train.py pays "],
@@ -717,9 +707,8 @@ def test_an_environment_is_played_on_chats_and_not_without_rows(tmp_path, capsys
 def test_what_makes_environments_is_told_from_rewards(tmp_path):
     (tmp_path / "theirs.py").write_text(ENVIRONMENTS)
     (tmp_path / "mine.py").write_text(f"{ENVIRONMENTS}\nfrom theirs import Sound as Imported\n{REWARDS}")
-    makes = {
-        name: prove.is_environment(tmp_path / "mine.py", name) for name in ("Alias", "Partial", "factory", "Imported")
-    }
+    names = ("Alias", "Partial", "factory", "Imported")
+    makes = {name: prove.is_environment(tmp_path / "mine.py", name) for name in names}
     assert all(makes.values()), makes
     assert not any(prove.is_environment(tmp_path / "mine.py", name) for name in ("Reward", "right"))
 
@@ -790,17 +779,14 @@ def of_all_kinds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kinds")
     moved(0.01).save_pretrained(folder / "model")
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "model")
-    rows = [
-        {"question": "1+1=", "choices": ["2", "3"], "answer": 0},
-        {"question": "2+2=", "choices": ["5", "4"], "answer": 1},
-    ]
+    rows = [{"question": "1+1=", "choices": ["2", "3"], "answer": 0}]
+    rows.append({"question": "2+2=", "choices": ["5", "4"], "answer": 1})
     choices = write_lines(folder / "choices.jsonl", rows)
     tasks = ["generation", "environment", f"multiple_choice:data={choices}"]
     flags = ["--model", TINY_LM, "--model", folder / "model", "--data", EVAL_DATA, "--limit", 8, "--max_new_tokens", 4]
     flags += ["--environment", "examples/environments.py:SecondAttempt", "--max_turns", 1]
-    done = run_script(
-        "evaluation", *flags, *(x for task in tasks for x in ("--task", task)), "--output_dir", folder / "out"
-    )
+    flags = [*flags, *(f"--task={task}" for task in tasks), "--output_dir", folder / "out"]
+    done = run_script("evaluation", *flags)
     assert done.returncode == 0, done.stderr
     return folder / "out"
 
@@ -838,14 +824,8 @@ def in_a_process(completions, tests, **kwargs):
 def compute_score(solution_str, ground_truth, data_source=None, extra_info=None):
     return in_a_process([solution_str], [ground_truth])[0]
 """
-THROUGH = {
-    "exit with success",
-    "exit at exit",
-    "equal to everything",
-    "own source read",
-    "killed parent",
-    "file deleted",
-}
+THROUGH = {"exit with success", "exit at exit", "equal to everything"}
+THROUGH |= {"own source read", "killed parent", "file deleted"}
 THROUGH |= {"process left behind", "network", "secret of the environment"}
 
 

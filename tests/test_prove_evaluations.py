@@ -1,6 +1,7 @@
 """scripts/prove.py on evaluations of other programs: sound ones pass, and each planted fault is named."""
 
 import csv
+import itertools
 import json
 import math
 import zipfile
@@ -38,12 +39,8 @@ def lm_eval(folder, doc_ids=range(12), **stated):
     for way in ("strict-match", "flexible-extract"):
         for i in doc_ids:
             score = float(i % 2 == 0 or (i == 1 and way != "strict-match"))
-            doc = {
-                "doc_id": i,
-                "doc": {"question": QUESTIONS[i][0]},
-                "target": f"#### {QUESTIONS[i][1]}",
-                "filter": way,
-            }
+            doc = {"doc_id": i, "doc": {"question": QUESTIONS[i][0]}, "target": f"#### {QUESTIONS[i][1]}"}
+            doc |= {"filter": way}
             said = f"#### {QUESTIONS[i][1] + int(score == 0)}"
             lines.append(doc | {"resps": [[said]], "filtered_resps": [said], "metrics": ["exact_match"]})
             lines[-1]["exact_match"] = score
@@ -69,10 +66,8 @@ def table(folder):
 
 def several(folder, acc: float = 50.0):
     """JSONL with lists of scores of a row, and metrics in percent beside it."""
-    said = [
-        {"idx": i, "question": q, "gt": str(g), "code": [f"\\boxed{{{g}}}", "?"], "score": [True, False]}
-        for i, (q, g) in enumerate(QUESTIONS)
-    ]
+    said = [{"idx": i, "question": q, "gt": str(g)} for i, (q, g) in enumerate(QUESTIONS)]
+    said = [one | {"code": [f"\\boxed{{{one['gt']}}}", "?"], "score": [True, False]} for one in said]
     write_lines(folder / "test_seed0.jsonl", said)
     (folder / "test_seed0_metrics.json").write_text(json.dumps({"num_samples": 20, "num_scores": 40, "acc": acc}))
     return folder / "test_seed0.jsonl"
@@ -81,9 +76,8 @@ def several(folder, acc: float = 50.0):
 def two(folder, change=lambda rows: rows, **stated):
     """Samples of two models on the same rows: 5 are better, none worse; exact p 0.0625."""
     before = [row(i) for i in range(20)]
-    after = [
-        one | ({"correct": True, "response": f"It is {one['gold']}."} if one["id"] % 4 == 1 else {}) for one in before
-    ]
+    better = [{"correct": True, "response": f"It is {one['gold']}."} for one in before]
+    after = [one | (better[i] if one["id"] % 4 == 1 else {}) for i, one in enumerate(before)]
     write_lines(folder / "base.jsonl", before)
     write_lines(folder / "tuned.jsonl", change(after))
     figures = {"base": {"accuracy": 0.5}, "tuned": {"accuracy": 0.75}} | stated
@@ -307,12 +301,8 @@ def test_samples_of_repeated_prompts_are_one_row(tmp_path):
 
 def draws(file, shares: dict[str, list], key: str = "item", model: str = "model"):
     """One table of several models, each with 4 draws of every item, of which a share passed."""
-    rows = [
-        {key: f"i{i}", model: name, "draw": n, "passed": int(n < 4 * of_items[i])}
-        for i in range(4)
-        for name, of_items in shares.items()
-        for n in range(4)
-    ]
+    every = itertools.product(range(4), shares.items(), range(4))
+    rows = [{key: f"i{i}", model: name, "draw": n, "passed": int(n < 4 * of[i])} for i, (name, of), n in every]
     return str(write_lines(file, rows))
 
 
@@ -448,10 +438,8 @@ def test_names_of_metrics_say_what_should_be_low(tmp_path, capsys, metric):
 def test_lm_eval_says_what_should_be_low_and_that_a_perplexity_is_no_mean(tmp_path, capsys):
     for name, k in (("a", 1.0), ("b", 2.0)):
         (tmp_path / name).mkdir()
-        rows = [
-            {"doc_id": i, "metrics": ["distance", "perplexity"], "distance": k + i / 9, "perplexity": -k}
-            for i in range(20)
-        ]
+        same = {"metrics": ["distance", "perplexity"], "perplexity": -k}
+        rows = [same | {"doc_id": i, "distance": k + i / 9} for i in range(20)]
         write_lines(tmp_path / name / "samples_t_2026-02-03T04-05-06.7.jsonl", rows)
         stated = {"results": {"t": {"perplexity,none": math.exp(k)}}, "higher_is_better": {"t": {"distance": False}}}
         (tmp_path / name / "results_2026-02-03T04-05-06.7.json").write_text(json.dumps(stated))

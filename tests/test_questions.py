@@ -31,9 +31,6 @@ def said_of(capsys, *prompts) -> str:
     return capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------------- passages
-
-
 def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path, capsys):
     path, out = rows_file(tmp_path, {"question": "How many?", "hint": "Seven.", "answer": "7"}), tmp_path / "out.jsonl"
     main = load_script("data_loader").main
@@ -109,15 +106,9 @@ def test_an_evaluation_names_choices_that_its_task_does_not_read(task, is_named,
     assert ("choices (in 1 of 1 rows)" in capsys.readouterr().err) == is_named
 
 
-# ---------------------------------------------------------------------------------------------------------- marks
-
-
 @pytest.mark.parametrize("case", [case for case in CASES if "text" in case])
 def test_a_mark_counts_at_the_end_and_before_a_short_answer(case):
     assert gold_of(case["text"]) == case["gold"]
-
-
-# ------------------------------------------------------------------------------------------------------ dialogues
 
 
 def test_chats_without_a_prompt_are_read_as_by_the_loader(tmp_path, capsys):

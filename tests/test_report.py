@@ -94,9 +94,6 @@ def seen(page: str) -> str:
     return " ".join(html.unescape(text).split())
 
 
-# ------------------------------------------------------------------------------------------------ the top
-
-
 def test_top_says_what_came_of_a_run(tmp_path):
     make_run(tmp_path / "run", metrics(20))
     (tmp_path / "run" / "summary.json").write_text('{"seconds": 90.0}')
@@ -139,9 +136,6 @@ def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
     entropy = next(m for m in data_in(page, "curve")["metrics"] if m["name"] == "policy/entropy")["series"][0]
     assert entropy["bad"] == [7, 9] and 7 not in entropy["x"] and len(entropy["x"]) == 18
     assert [row[6] for row in data_in(page, "sample")["rows"]] == ["a", "\ufffd\ufffd<b>"]
-
-
-# ------------------------------------------------------------------------------------------------ several runs
 
 
 def test_settings_that_differ(tmp_path):
@@ -225,9 +219,8 @@ def test_dumps_that_are_torn_or_no_dumps_are_said(tmp_path):
     shutil.copytree(RECORDED / "trl", folder)
     (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1 torn")
     page = page_of(tmp_path, folder)
-    assert (
-        "completions_00004.parquet beside it has no rows" in seen(page) and len(data_in(page, "sample")["rows"]) == 32
-    )
+    assert "completions_00004.parquet beside it has no rows" in seen(page)
+    assert len(data_in(page, "sample")["rows"]) == 32
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys):
@@ -247,9 +240,6 @@ def test_only_a_page_of_ours_is_replaced(tmp_path, capsys):
     assert "is not a page of this program" in capsys.readouterr().err and (tmp_path / "page.html").read_text() == "mine"
 
 
-# ------------------------------------------------------------------------------------------------ evaluations
-
-
 def evaluation(folder, right: list[int]) -> None:
     """What evaluation.py leaves of a task of right and wrong answers."""
     n = len(right)
@@ -258,9 +248,8 @@ def evaluation(folder, right: list[int]) -> None:
     task = {"metrics": {"accuracy": metric}, "definition": "d", "keys": [f"k{i}" for i in range(n)]}
     folder.mkdir()
     model = {"name": folder.name}
-    (folder / "results.json").write_text(
-        json.dumps({"tasks": {"sums": task | {"values": {"accuracy": values}}}, "model": model})
-    )
+    found = {"tasks": {"sums": task | {"values": {"accuracy": values}}}, "model": model}
+    (folder / "results.json").write_text(json.dumps(found))
     row = {"task": "sums", "prompt": "1+1=", "completion": "2", "metrics": {"accuracy": 1.0}, "finish": "stop"}
     write_lines(folder / "samples.jsonl", [row])
 
@@ -274,9 +263,6 @@ def test_evaluations_with_intervals_and_the_paired_test(tmp_path):
     assert "p = 0.0039 (exact McNemar, 10 rows, 9 rows better, 0 worse)" in text  # 2 / 2^9
     assert [row[:5] for row in data_in(page, "sample")["rows"]] == [[i, None, "sums", 1, 1] for i in (0, 1)]
     assert len(page) < 200_000  # no curves, no library
-
-
-# ------------------------------------------------------------------------------------------------ size
 
 
 def test_samples_are_thinned_by_groups_and_held_out_ones_stay():
@@ -302,9 +288,6 @@ def test_long_curves_keep_their_extremes():
     points[1234], points[7777] = (1234, 9.0), (7777, -9.0)
     kept = thinned(points)
     assert len(kept) <= 2000 and {(1234, 9.0), (7777, -9.0)} <= {*kept} and kept == sorted(kept)
-
-
-# ------------------------------------------------------------------------------------------------ the browser
 
 
 @pytest.fixture(scope="module")
@@ -342,17 +325,12 @@ def site(tmp_path_factory):
         for i, text in enumerate(texts)
     ]
     talk = [{"role": "user", "content": texts[0]}, {"role": texts[1], "content": texts[2]}]
-    call = {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"function": {"name": texts[3], "arguments": {"a": texts[4]}}}],
-    }
+    called = [{"function": {"name": texts[3], "arguments": {"a": texts[4]}}}]
+    call = {"role": "assistant", "content": "", "tool_calls": called}
     said = [{"sampled": True, "text": f"\U0001f600{texts[0]}<|end|>"}, {"sampled": False, "text": texts[1]}]
     said.append({"sampled": True, "text": "ab<|end|>"})
-    samples.append(
-        {"step": 9, "kind": "train", "prompt": talk, "messages": [*talk, call], "completion": "", "score": 0.5}
-        | {"pieces": said, "advantage": -0.25}
-    )
+    last = {"prompt": talk, "messages": [*talk, call], "pieces": said, "completion": ""}
+    samples.append(last | {"step": 9, "kind": "train", "score": 0.5, "advantage": -0.25})
     samples.append({"step": 9, "kind": "train", "prompt": "t", "completion": "to", "score": 0.5})
     samples[4] |= {"turn_rewards": [math.inf, None], "huge": 10**400, "__proto__": {"score": 1}}
     samples[5]["step"] = math.nan
@@ -446,9 +424,8 @@ def test_filters_groups_and_held_out_prompts_before_and_after(browser, site):
     browser.find_element("id", "row-0").send_keys(Keys.ENTER)
     said = browser.execute_script("return byId('sample-detail').textContent")
     assert all(text in said for text in [*HOSTILE][:4]) and "calls" in said
-    browser.execute_script(
-        "[...document.querySelectorAll('#browser button')].find(b => /before/.test(b.textContent)).click()"
-    )
+    before = "[...document.querySelectorAll('#browser button')].find(b => /before/.test(b.textContent))"
+    browser.execute_script(f"{before}.click()")
     pairs = browser.execute_script("return [...document.querySelectorAll('#browser .pair')].map(x => x.textContent)")
     assert pairs == ["before, step 0: score 0the answer is fiveafter, step 20: score 1the answer is <b>four</b>"]
     assert browser.get_log("browser") == []
@@ -474,9 +451,8 @@ def test_hostile_text_is_shown_and_never_runs(browser, site):
 
 def test_a_script_that_got_into_the_page_would_not_run(browser, site, tmp_path):
     """The policy holds where escaping would fail."""
-    page = site.read_text(encoding="utf-8").replace(
-        "</main>", f"<img src=x onerror={PWN}><script>{PWN}</script></main>"
-    )
+    got_in = f"<img src=x onerror={PWN}><script>{PWN}</script></main>"
+    page = site.read_text(encoding="utf-8").replace("</main>", got_in)
     (tmp_path / "broken.html").write_text(page, encoding="utf-8")
     visit(browser, tmp_path / "broken.html")
     assert browser.execute_script("return window.pwned") is None

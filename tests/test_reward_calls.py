@@ -141,7 +141,6 @@ def call(name: str, spec: str, rows=ROWS, texts=TEXTS, ids=IDS, limits=None) -> 
     return scorer.score(next(iter(scorer.functions)), rows, turns, ids, {})
 
 
-# ------------------------------------------------------------------------------------------------ the two forms
 @pytest.mark.parametrize("name", WAYS)
 def test_both_forms_are_called_with_what_they_name(name, forms):
     right = [1.0, 1.0, 0.0, 1.0]
@@ -221,7 +220,6 @@ def test_an_error_on_messages_says_that_completions_are_messages(forms):
         reward(chat, TEXTS, IDS)
 
 
-# ------------------------------------------------------------------------------------------------ one event loop
 @pytest.mark.parametrize("name", WAYS)
 def test_a_client_of_the_module_serves_several_batches(name, client, server):
     for function in ("judge", "judge_one", "judge"):
@@ -277,7 +275,6 @@ def test_which_failures_may_pass():
     assert all(map(is_passing, passing)) and not any(map(is_passing, [KeyError("a"), FileNotFoundError()]))
 
 
-# ------------------------------------------------------------------------------------------------ the chat template
 @pytest.fixture
 def strings(tmp_path):
     return write_lines(tmp_path / "strings.jsonl", [{"prompt": "1+1=", "answer": "2"}] * 8)
@@ -294,9 +291,8 @@ def loaded(name: str, strings, *flags):
     return script.load_prompts(config, tokenizer, strings), tokenizer
 
 
-TEMPLATE = (
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if loud is defined %}{{ loud }}{% endif %}"
-)
+TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+TEMPLATE += "{% if loud is defined %}{{ loud }}{% endif %}"
 
 
 @pytest.mark.parametrize("name", TRAINERS)
@@ -329,9 +325,6 @@ def test_template_settings_that_cannot_work_are_refused(name, strings, tmp_path)
             script.chat_template(bare, rows, chat=True)
 
 
-# ------------------------------------------------------------------------------------------------ special tokens
-
-
 @pytest.fixture(scope="module")
 def user(tokenizer) -> str:
     """The special token of the user's turn."""
@@ -351,9 +344,8 @@ def test_grpo_gives_rewards_the_tokens_that_trl_leaves_out(chat, tmp_path, user)
     tokenizer = grpo.left_tokenizer(grpo.parse_config([]))
     ids = [*tokenizer(f"1{user}2").input_ids, tokenizer.eos_token_id]
     prompt = [{"role": "user", "content": "p"}] if chat else "p"
-    (tmp_path / "r.py").write_text(
-        "SEEN = []\ndef r(prompt, completion):\n    SEEN.append(completion)\n    return 0.0\n"
-    )
+    source = "SEEN = []\ndef r(prompt, completion):\n    SEEN.append(completion)\n    return 0.0\n"
+    (tmp_path / "r.py").write_text(source)
     scorer = grpo.Scorer([{"prompt": prompt, "columns": {}}], [f"{tmp_path / 'r.py'}:r"])
     scorer.tokenizer, scorer.eos_ids = tokenizer, [tokenizer.eos_token_id]
     said = [[{"role": "assistant", "content": "12"}]] if chat else ["12"]  # as TRL decodes it
@@ -398,10 +390,8 @@ def test_two_lists_of_a_file_are_one_weighted_reward(lists):
     scores, parts = Reward([f"{lists}:REWARDS*REWARD_WEIGHTS"])(ROWS, TEXTS, IDS)
     assert parts["right"] == [1.0, 1.0, 0.0, 1.0] and parts["short"] == [1.0, 1.0, 0.5, 1.0]
     assert scores == [1.25, 1.25, 0.125, 1.25]
-    weighed = {
-        spec: [weight for _, weight in load_rewards(f"{lists}:{spec}")]
-        for spec in ("PRESET", "PRESET*2", "ONE", "ONE*0.5", "short*0.5")
-    }
+    specs = ("PRESET", "PRESET*2", "ONE", "ONE*0.5", "short*0.5")
+    weighed = {spec: [weight for _, weight in load_rewards(f"{lists}:{spec}")] for spec in specs}
     assert weighed == {"PRESET": [1, 0.5], "PRESET*2": [2, 1], "ONE": [1], "ONE*0.5": [0.5], "short*0.5": [0.5]}
 
 

@@ -206,7 +206,6 @@ def finding(report, check) -> dict:
     return next(f for f in report["findings"] if f["check"] == check)
 
 
-# ------------------------------------------------------------------------------------------------ sound rewards
 @pytest.mark.parametrize("name", ["good", "good_async", "think", "trl_only"])
 def test_sound_reward_is_ready(folder, check, name):
     code, report = check_apart(folder, name) if name == "good" else check(name)
@@ -237,9 +236,8 @@ def test_a_reward_that_works_out_the_prompts_formula_is_found(check):
     """math-verify alone pays for `\\boxed{2x + 3x}`; the library's function does not."""
     pairs = [(2, 3), (4, 5), (1, 7), (6, 2)]
     rows = [{"prompt": f"Simplify ${a}x + {b}x$.\nBe brief.", "answer": f"{a + b}x"} for a, b in pairs]
-    rows += [
-        {"prompt": f"Expand \\((x + {a})^2\\).\nBe brief.", "answer": f"x^2+{2 * a}x+{a * a}"} for a in (2, 3, 4, 8)
-    ]
+    asked = "Expand \\((x + {})^2\\).\nBe brief."
+    rows += [{"prompt": asked.format(a), "answer": f"x^2+{2 * a}x+{a * a}"} for a in (2, 3, 4, 8)]
     code, report = check("verified", "--max_new_tokens", 64, rows=rows)
     assert code == 1 and "prompt_echo" in failures(report)
     assert check(f"{LIBRARY}:math_equivalence", "--max_new_tokens", 64, rows=rows)[0] == 0
@@ -260,7 +258,6 @@ def test_no_var_keywords_is_only_a_warning_and_fine_for_one_sample(check):
     assert check("letter")[1]["contract"]["takes_any_column"] is True
 
 
-# ------------------------------------------------------------------------------------------------ what pays
 @pytest.mark.parametrize(
     ("name", "failing"),
     [
@@ -338,7 +335,6 @@ def test_a_column_schema_is_gold_where_it_is_a_json_schema(check):
     assert report["ready"] and report["gold"]["full_marks"] == 1
 
 
-# ------------------------------------------------------------------------------------------------ calls that fail
 def test_exception_is_counted_and_located(check):
     code, report = check("raises")
     assert code == 1 and report["functions"][0]["raised"] > 50
@@ -406,7 +402,6 @@ def test_broken_contract_is_found(check, name, expected, contract):
         assert "returned 0 values for 1 completion" in finding(report, "malformed")["message"]
 
 
-# ------------------------------------------------------------------------------------------------ gold
 def test_format_of_gold_is_found(check):
     def variant(*given, **more):
         gold = check(*given, **more)[1]["gold"]
@@ -462,7 +457,6 @@ def test_code_in_blocks_is_gold(folder):
     assert report["gold"]["full_marks"] == 1
 
 
-# ------------------------------------------------------------------------------------------------ the library
 @pytest.mark.long
 def test_library_reward_on_the_embedded_data(tmp_path):
     flags = ("--reward", "correctness_reward", "--data", EVAL_DATA, "--limit", 16)
@@ -507,7 +501,6 @@ def test_list_shows_functions_and_presets(tmp_path, monkeypatch, capsys):
     assert re.search(r"^BOTH +preset +1 says \+ 0.5 brief$", capsys.readouterr().out, re.MULTILINE)
 
 
-# ------------------------------------------------------------------------------------------------ the command line
 GOOD = ["--reward", "rewards.py:good", "--data", "rows.jsonl"]
 BAD = [  # flags, what the message holds
     ([], ["no mode", "expected one of"]),

@@ -76,8 +76,6 @@ def by_verl(module, row, text, gold="answer", **extra) -> dict:
 
 
 # ------------------------------------------------------------------------------------------------ every task
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """{(task, contract): the folder of its file}."""
@@ -132,7 +130,6 @@ def test_own_test_sees_a_fault(files, what, tmp_path, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ scores by hand
-
 BLOCK = "```python\n{}\n```"
 BY_HAND = [
     ("math", r"so \boxed{12}", {"answer": "12"}, 1.0),
@@ -214,15 +211,8 @@ def test_unusable_tests_do_not_apply_and_warn(files):
 
 
 def test_hostile_text_scores_in_time_and_never_raises(files):
-    texts = [
-        "(" * 20_000,
-        "answer is " * 9_000,
-        "<answer>" * 9_000,
-        "<think>" * 9_000,
-        "<pad>" * 9_000 + "x",
-        " " * 50_000 + "x",
-    ]
-    texts += ["\ud800", "\x00" * 1000, "```\n" * 9_999]
+    texts = ["(" * 20_000, *(x * 9_000 for x in ("answer is ", "<answer>", "<think>")), "<pad>" * 9_000 + "x"]
+    texts += [" " * 50_000 + "x", "\ud800", "\x00" * 1000, "```\n" * 9_999]
     for task in ("math", "code", "qa", "format"):
         module, row = load(files[task, "both"]), DATA[task]
         started = time.process_time()
@@ -297,8 +287,6 @@ def judge(monkeypatch):
 
 
 # ------------------------------------------------------------------------------------------------ judge
-
-
 @pytest.fixture
 def judging(files, judge):
     """The generated judge as a module, which waits only briefly between tries."""
@@ -353,8 +341,6 @@ def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
 
 
 # ------------------------------------------------------------------------------------------------ options
-
-
 def test_columns_tags_and_names_are_as_asked(tmp_path):
     make(tmp_path, "--task", "qa", "--gold-column", "label", "--name", "right", name="qa.py")
     module = load(tmp_path, "qa.py")
@@ -369,8 +355,6 @@ def test_columns_tags_and_names_are_as_asked(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ files
-
-
 def test_nothing_is_overwritten_without_force(tmp_path, capsys):
     path = tmp_path / "my_reward.py"
     path.write_text("mine")
@@ -387,14 +371,12 @@ def test_helper_is_copied_once_and_never_replaced(tmp_path, capsys):
     assert report["copied"] and report["helper"] == str(helper)
     assert helper.read_bytes() == (ROOT / "scripts" / "math_grader.py").read_bytes()
     helper.write_text("def math_score(text, gold, prompt=''):\n    return 0.25\n")
-    assert (
-        not make(tmp_path, "--task", "math", "--force")["copied"] and "is kept; it differs" in capsys.readouterr().err
-    )
+    assert not make(tmp_path, "--task", "math", "--force")["copied"]
+    assert "is kept; it differs" in capsys.readouterr().err
     assert load(tmp_path).score("1", {"answer": "1"}) == 0.25
 
 
 # ------------------------------------------------------------------------------------------------ ports
-
 MINE = """
 import asyncio
 import re
@@ -688,8 +670,6 @@ def test_rewards_of_a_run_are_taken_out_of_its_file(tmp_path, monkeypatch, capsy
 
 
 # ------------------------------------------------------------------------------------------------ the shortest files
-
-
 def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
     report = make(tmp_path, "--task", "final_number", "--name", "right")
     module = load(tmp_path)
@@ -914,8 +894,6 @@ def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothi
 
 
 # ------------------------------------------------------------------------------------------------ inline
-
-
 @pytest.mark.parametrize(
     ("name", "flags", "seen"),
     [("batch", [], [0.0, 0.5]), ("single", [], [0.0, 1.0]), ("text_batch", ["--completions", "text"], [0.0, 1.0])],
@@ -969,7 +947,6 @@ def test_inline_port_of_what_needs_more_is_refused(mine, capsys, flags, message)
 
 
 # ------------------------------------------------------------------------------------------------ bad input
-
 OUT = ["--output", "x.py"]
 BAD = [  # flags, what the message holds
     (OUT, "try --task math"),

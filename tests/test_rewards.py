@@ -131,7 +131,7 @@ TEXTS = {  # {function: {score: texts}}, beside the examples in the functions' d
     },
     "think_format": {0: ["<think> </think>b", "<think>a</think>", "a</think>b"]},
     "code_block_format": {
-        0: [PY.format(""), PY.format("x") + "\n" + PY.format("y"), "```python\nx = 1", "```\nx = 1\n```"],
+        0: [PY.format(""), PY.format("x") + "\n" + PY.format("y"), "```python\nx = 1", "```\nx = 1\n```"]
     },
     "no_syntax_error": {
         1: ["So:\n" + PY.format("def f(x):\n    return x"), "def f(x):\n    return x"],

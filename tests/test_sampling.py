@@ -121,8 +121,6 @@ def test_what_does_not_fit_one_batch_and_what_is_no_continuation_is_read_whole(e
     check(engine, others, sampler.generate(others, noise(1)[:4], [0, 1, 2, 3]), noise(1)[:4])
 
 
-# ------------------------------------------------------------------------------------------------ groups
-
 GROUPS = [STARTS[i] for i in (2, 0, 2, 2, 1, 0, 3, 2)]  # of 4, 2, 1 and 1 rows, each of another length
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import ctypes
-import dataclasses
 import gzip
 import json
 import os
@@ -42,80 +41,43 @@ def sandbox():
 
 
 # ------------------------------------------------------------------------------------------- the judge of the attacks
-
 VALUES = [73310_00000000000 * 10 + i for i in range(3)]
-PROBE = attacks.Attack("probe", "exit", "@DIR@|@PORT@|@UDP@|@TOKEN@|@DIGITS@", ("calls",))
 
 
-def judged(effect=None, passed=0, ends=True, kind="exit"):
-    """What the judge says of an attack with an effect on the outside and a made-up verdict."""
+def test_the_judge_sees_what_an_attack_did_and_what_was_granted():
+    """A program with an effect of each kind on the outside, and a made-up verdict."""
 
     def run_code(code, tests, **_):
-        ours = code == attacks.CORRECT
-        if effect and not ours:
-            effect(*code.split("|"))
-        good, total = len(tests) if ours and ends else passed, len(tests)
-        verdict = {"passed": good, "total": total, "all_passed": good == total, "fraction": good / total}
-        return types.SimpleNamespace(**verdict, status="ok" if good == total else "failed", detail="")
+        if code == attacks.CORRECT:  # it runs after the attack, in a server that no longer judges
+            return types.SimpleNamespace(all_passed=False, status="failed", detail="")
+        folder, port, udp, token, digits = code.split("|")
+        Path(folder, "new").write_text("x")
+        Path(folder, "victim.txt").write_text("kept me")
+        os.utime(f"{folder}/folder", (0, 0))
+        Path("/dev/shm", token).write_text("x")
+        places = [(socket.AF_INET, kind, ("127.0.0.1", int(number))) for kind, number in ((1, port), (2, udp))]
+        places += [(socket.AF_UNIX, 1, f"{folder}/stream.sock"), (socket.AF_UNIX, 1, f"\0{token}")]
+        places += [(socket.AF_UNIX, 2, f"{folder}/datagram.sock"), (socket.AF_UNIX, 2, f"\0{token}d")]
+        for family, kind, address in places:
+            with socket.socket(family, kind) as sock:
+                sock.connect(address)
+                sock.send(b"x")
+        subprocess.Popen(["sleep", f"30.0{digits}"])
+        return types.SimpleNamespace(passed=1, total=3, all_passed=False, fraction=1 / 3, status="failed", detail="")
 
     sandbox = types.SimpleNamespace(run_code=run_code, SandboxError=ArithmeticError)
-    return attacks.run_attack(sandbox, None, dataclasses.replace(PROBE, kind=kind), "calls", VALUES).problems
-
-
-def connect(family, address, kind=socket.SOCK_STREAM):
-    with socket.socket(family, kind) as sock:
-        sock.connect(address)
-        sock.send(b"x")
-
-
-def write(path, text="x"):
-    Path(path).write_text(text)
-
-
-HARMS = {  # what is said, and effects: of folder, TCP port, UDP port, mark, digits
-    "changed /new": [lambda d, *_: write(f"{d}/new")],
-    "changed /victim.txt": [
-        lambda d, *_: write(f"{d}/victim.txt", "kept me"),
-        lambda d, *_: os.chmod(f"{d}/victim.txt", 0o600),
-    ],
-    "changed /folder": [lambda d, *_: os.utime(f"{d}/folder", (0, 0))],
-    "AF_INET SOCK_STREAM": [lambda d, tcp, *_: connect(socket.AF_INET, ("127.0.0.1", int(tcp)))],
-    "AF_INET SOCK_DGRAM": [lambda d, t, udp, *_: connect(socket.AF_INET, ("127.0.0.1", int(udp)), socket.SOCK_DGRAM)],
-    "AF_UNIX SOCK_STREAM": [
-        lambda d, *_: connect(socket.AF_UNIX, f"{d}/stream.sock"),
-        lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}"),
-    ],
-    "AF_UNIX SOCK_DGRAM": [
-        lambda d, *_: connect(socket.AF_UNIX, f"{d}/datagram.sock", socket.SOCK_DGRAM),
-        lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}d", socket.SOCK_DGRAM),
-    ],
-    "left /dev/shm/": [lambda d, t, u, token, _: write(f"/dev/shm/{token}")],
-    "still runs": [
-        lambda *a: subprocess.Popen(["sleep", f"30.0{a[4]}"]),
-        lambda *a: subprocess.Popen(["bash", "-c", "sleep 30; :", a[3]]),
-    ],
-    "late: ": [lambda *a: time.sleep(0.4)],
-    "run_code raised IndexError": [lambda *a: [][0]],
-}
-
-
-@pytest.mark.parametrize(("expected", "effect"), [(said, effect) for said in HARMS for effect in HARMS[said]])
-def test_judge_sees(expected, effect, monkeypatch):
-    monkeypatch.setattr(attacks, "LIMITS", {"timeout_s": 0.1, "total_timeout_s": 0.1, "memory_mb": 64})
-    monkeypatch.setattr(attacks, "LATE_S", 0.2 if expected == "late: " else 999)
-    monkeypatch.setattr(attacks, "CALLER_GROWTH_MB", 10_000)  # the measure is the highest ever, also of other tests
-    # of attacks with processes the judge looks twice: one that has just begun may not bear its name yet
-    problems = judged(effect, kind="process" if expected == "still runs" else "exit")
-    beside = {"changed the folder", "changed /folder"}  # a folder's times change with what is in it
-    assert any(expected in problem for problem in problems), problems
-    assert all(expected in problem or problem in beside for problem in problems), problems
-
-
-def test_judge_sees_a_granted_test_and_a_broken_server():
-    assert judged(passed=1) == ["passed 1 of 3", "all_passed False, fraction 0.3333333333333333, status failed"]
-    assert any("all_passed True" in problem for problem in judged(passed=3))
-    assert judged(ends=False) == ["the next correct program failed: failed "]
-    assert judged() == []
+    attack = attacks.Attack("probe", "process", "@DIR@|@PORT@|@UDP@|@TOKEN@|@DIGITS@", ("calls",))
+    said = "\n".join(attacks.run_attack(sandbox, None, attack, "calls", VALUES).problems)
+    for harm in (
+        "changed /new",
+        "changed /victim.txt",
+        "changed /folder",
+        "left /dev/shm/",
+        "still runs",
+        "passed 1 of 3",
+    ):
+        assert harm in said, said
+    assert len(re.findall("reached AF_INET|reached AF_UNIX", said)) == 6 and "the next correct program failed" in said
 
 
 TYPED = """
@@ -142,12 +104,8 @@ def test_a_correct_program_passes_each_form_of_tests(sandbox, suite):
 
 
 # ------------------------------------------------------------------------------------------- the attacks
-
-HALVES = {
-    "verdicts": ("exit", "forge", "compare", "patch", "stdio"),
-    "outside": ("read", "reach", "write", "process", "network", "signal"),
-    "bombs": ("bomb",),
-}
+HALVES = {"verdicts": ("exit", "forge", "compare", "patch", "stdio"), "bombs": ("bomb",)}
+HALVES["outside"] = ("read", "reach", "write", "process", "network", "signal")
 
 
 def contained(result: dict, at_least: int) -> None:
@@ -199,43 +157,28 @@ def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
 
 
 # ------------------------------------------------------------------------------------------- correct programs
-
-
+WHOLE = ("3 ** 9000", "float('-inf')", "(1, (1,), ())", "{frozenset([1, 2])}", "{7: [7], (7, 1): None}")
+WHOLE += ("[None, True, False]", "b'\\x00\\xffab'[::-1]", "(1 + 2j) ** 2", "{'a': [{'b': (3, {3})}]}", "'ab' * 200_000")
+WHOLE += ("{'t': 'int', 'v': 'ff'}", "{'nonce': '', 'error': [], 'value': 1}")  # like messages
+WHOLE += ("'é漢\U0001f600\\n\\0'", "len(bytearray(200 << 20))", "{2**n for n in range(600)}")
 # expression in a program, what it comes to
 VALUES_OF = [
-    ("3 ** 9000", 3**9000),
+    *((text, eval(text)) for text in WHOLE),
     ("1 / 3", 0.3333333),
-    ("float('-inf')", float("-inf")),
-    ("(1, (1,), ())", (1, (1,), ())),
-    ("{frozenset([1, 2])}", {frozenset({2, 1})}),
-    ("{7: [7], (7, 1): None}", {7: [7], (7, 1): None}),
-    ("[None, True, False]", [None, True, False]),
-    ("b'\\x00\\xffab'[::-1]", b"ba\xff\x00"),
-    ("(1 + 2j) ** 2", -3 + 4j),
-    ("{'a': [{'b': (3, {3})}]}", {"a": [{"b": (3, {3})}]}),
-    ("{'t': 'int', 'v': 'ff'}", {"t": "int", "v": "ff"}),  # like a message
-    ("{'nonce': '', 'error': [], 'value': 1}", {"nonce": "", "error": [], "value": 1}),
-    ("'é漢\U0001f600\\n\\0'", "é漢\U0001f600\n\0"),
-    ("'ab' * 200_000", "ab" * 200_000),
     ("collections.Counter('aab')", {"a": 2, "b": 1}),
     ("collections.defaultdict(list, k=[1])", {"k": [1]}),
     ("list(collections.deque([1], 3))", [1]),
     ("collections.namedtuple('P', 'x y')(1, [1])", (1, [1])),
     ("[fractions.Fraction(4, 6)]", [Fraction(2, 3)]),
     ("str(datetime.date(2024, 2, 28) + datetime.timedelta(1))", "2024-02-29"),
-    ("len(bytearray(200 << 20))", 200 << 20),
     # keys of correct programs may share hashes: those of -1 and -2, of every 61st power of two
     ("{}.fromkeys(itertools.product(range(-60, 61), repeat=2), 0)", {}.fromkeys(product(range(-60, 61), repeat=2), 0)),
-    ("{2**n for n in range(600)}", {2**n for n in range(600)}),
 ]
 NEARLY = [  # what a program returns, what is expected
     *(("1", True), ("True", 1), ("'1'", 1), ("[1, 2, 3]", [1, 2]), ("[1, 2]", {1, 2}), ("b'a'", "a"), ("None", 0)),
     *(("[2, 1]", [1, 2]), ("None", []), ("1.001", 1.0), ("10**15 + 1", 10**15), ("{'a': 1}", {"a": 1, "b": None})),
 ]
-EVALUATES = (
-    "import collections, datetime, decimal, fractions, itertools, random\n"
-    "def f(x):\n    print('debug', x)\n    return eval(x)"
-)
+EVALUATES = "import collections, datetime, fractions, itertools\ndef f(x):\n    print('debug', x)\n    return eval(x)"
 
 
 def test_values_arrive_as_they_are_and_nearly_right_ones_fail(sandbox):
@@ -286,10 +229,7 @@ SET_UP_CLOSE = "import math\ndef close(a, b):\n    return math.isclose(a, b, abs
 CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a script, or Python
     (RECURSION, [([5000], 5000)]),
     ("def f(*a, **k):\n    return len(a)", [(list(range(500)), 500)]),
-    (
-        "def f(a, *, b=1, **c): return [a, b, c]",
-        [{"args": [1], "kwargs": {"b": 2, "d": 3}, "expected": [1, 2, {"d": 3}]}],
-    ),
+    ("def f(a, *, b, **c): return [b, c]", [{"args": [1], "kwargs": {"b": 2, "d": 3}, "expected": [2, {"d": 3}]}]),
     (JOINED, [([8], list(range(8)))]),
     (TEMPORARY, [(["ü"], "ü")]),
     (OWN_FILES, [(["x"], ["x", ["e"]])]),
@@ -364,7 +304,6 @@ def test_the_status_says_why(sandbox, status, body, limits):
 
 
 # ------------------------------------------------------------------------------------------- no tests
-
 NO_TESTS = [
     *([], "", " \n\t\n", ["", " "], {"inputs": [], "outputs": []}, "# assert f(1) == 1", "pass", '"""assert f(1)"""'),
     *("def check(candidate):\n    candidate(1)\n", "def check(candidate):\n    pass\n"),
@@ -442,10 +381,7 @@ def test_an_exit_within_a_loop_of_the_tests_does_not_pay(sandbox):
 @pytest.mark.parametrize(
     ("code", "passed"),
     [
-        (
-            "def g(x):\n    return h(x)\ndef h(x):\n    return x\ndef main():\n    g(1)\ndef test_g():\n    g(1)",
-            1,
-        ),
+        ("def g(x):\n    return h(x)\ndef h(x):\n    return x\ndef main():\n    g(1)\ndef test_g():\n    g(1)", 1),
         ("class Solution:\n    def g(self, x):\n        return self.h(x)\n    def h(self, x):\n        return x", 1),
         ("x = 1", 0),
         ("def g(x):\n    return x" + "+x" * 45_000, 0),
@@ -486,8 +422,6 @@ def test_no_program_never_passes(sandbox, code):
 
 
 # ------------------------------------------------------------------------------------------- HumanEval
-
-
 @pytest.fixture(scope="module")
 def humaneval():
     if not HUMANEVAL.exists():
@@ -520,8 +454,6 @@ def test_a_parse_that_another_thread_disturbs_is_done_again(sandbox, monkeypatch
 
 
 # ------------------------------------------------------------------------------------------- many at once
-
-
 def numbered(n: int) -> dict:
     """A job whose verdict tells it from others: n % 4 of its 4 tests pass."""
     code = f"def f(x):\n    return {n} if x < {n % 4} else None"
@@ -603,7 +535,6 @@ def test_strict_runs_here_and_refuses_where_files_or_network_are_open(sandbox):
 
 
 # ------------------------------------------------------------------------------------------------ forms of tests
-
 POINT = "class P:\n    def __init__(self, x=0):\n        self.x = x\n    def get(self):\n        return self.x\n"
 RAISES = "def f(x):\n    if x < 0:\n        raise ValueError(x)\n    return x\n"
 FIXED = "class P:\n    __slots__ = ()\n    def __setattr__(self, name, value):\n        raise AttributeError(name)\n"
@@ -619,7 +550,6 @@ ZONED = "import datetime\ndef f(): return datetime.datetime(2020, 1, 1, tzinfo=d
 CAPTURE = "import io, contextlib\nb = io.StringIO()\nwith contextlib.redirect_stdout(b):\n    f()\nassert b.getvalue()"
 CLOSE = "import numpy\ndef check(candidate):\n    numpy.testing.assert_allclose(candidate(2), 2.0)\n"
 UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual(f(1), 1)\n"
-
 
 NOTHING, THUNK = "def f(n): return []", "def f(a, b=0): return lambda: 0"
 # agrees with everything that it is asked
@@ -661,18 +591,15 @@ import pytest
 def test_f(a, b, c):
     assert min(a) > 0 and f(b) == c
 """
-TEST_CLASS = (
-    "class TestF:\n    def setup_method(self): self.x = 1\n    def test_f(self):\n        assert f(self.x) == 1\n"
-)
+TEST_CLASS = "class TestF:\n    def setup_method(self): self.x = 1\n    def test_f(self): assert f(self.x) == 1\n"
 SCRIPT = "def test_f():\n    assert f(1) == 1\nif __name__ == '__main__':\n    {}\n"
 SKIP = "import pytest\n@pytest.mark.skip\ndef test_g():\n    assert f(1) == 2\n"
 SKIPPED_CASE = UNITTEST.replace("    def test", "    @unittest.skip('')\n    def test")
 SILENCED = "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()):\n    assert f(1) == 1"
 FAILS = EXPECTED_ERRORS[2].replace("raise AssertionError", "pytest.fail").replace("try", "import pytest\ntry")
 SET_UPS = TEST_CLASS.replace("def setup_method(self): self", "@classmethod\n    def setup_class(cls): cls")
-MODULE = (
-    "x = []\ndef setup_module(): x.append(1)\ndef setup_function(f): x.append(2)\ndef test_f(): assert f(x) == [1, 2]"
-)
+MODULE = "x = []\ndef setup_module(): x.append(1)\ndef setup_function(f): x.append(2)\n"
+MODULE += "def test_f(): assert f(x) == [1, 2]"
 ERRORS = """
 class E(Exception):
     def __init__(self, code):
@@ -713,14 +640,11 @@ ALONE = (  # no program can pass these: it runs in a process and folder of its o
 )
 PATCH = "from unittest.mock import patch\nwith patch('builtins.input', return_value='3'):\n    assert f(1) == 3"
 
-
 SUM = "def sum(a, b):\n    return a + b\n"
 LIE = "def sum(*a):\n    return 99\n"
 
-
 BOX = "class B:\n    def __init__(self): self.rows = [[0]]\n    def total(self): return sum(map(sum, self.rows))"
 COLOURS = "from enum import Enum\nclass C(Enum):\n    R = 1\n    G = 2\ndef f(x): return C(x)"
-
 
 ITEMS = """
 class Item:
@@ -736,7 +660,6 @@ class Shop:
 """
 LIARS = ITEMS.replace("self.price < other.price", "True").replace("self.name == other.name", "True")
 
-
 NUMPY = "import numpy as np\ndef f(): return np.array("
 RUN, SHOP = "import asyncio\n", "import inspect\ns = Shop()\nassert "
 EQUAL = "class E(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\n"
@@ -751,10 +674,8 @@ VERDICTS = [
     ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", "ok 1/1"),
     (RAISES, RAISE_TEST, "ok 1/1"),
     ("def f(x): return x", RAISE_TEST, "failed 0/1"),
-    ("def f(x): return x", CLOSE, "ok 1/1"),
-    ("def f(x): return x + 1", CLOSE, "failed 0/1"),
-    ("def f(x): return x", UNITTEST, "ok 1/1"),
-    ("def f(x): return -x", UNITTEST, "failed 0/1"),
+    *(("def f(x): return x", test, "ok 1/1") for test in (CLOSE, UNITTEST, TEST_CLASS)),
+    *(("def f(x): return -x", test, "failed 0/1") for test in (CLOSE, UNITTEST, TEST_CLASS)),
     *((RAISES, test, "ok 1/1") for test in EXPECTED_ERRORS),
     *(("def f(x): return x", test, "failed 0/1") for test in EXPECTED_ERRORS),
     (RAISES, "try:\n    f(-1)\n    assert False\nexcept KeyError:\n    pass", "failed 0/1"),
@@ -798,8 +719,6 @@ VERDICTS = [
     # pytest
     ("def f(x): return x", MANY, "ok 4/4"),
     ("def f(x): return 1", MANY, "failed 2/4"),
-    ("def f(x): return x", TEST_CLASS, "ok 1/1"),
-    ("def f(x): return -x", TEST_CLASS, "failed 0/1"),
     ("def f(x): print(x)", "def test_f(capsys):\n    f(1)\n    assert capsys", "invalid_tests 0/1"),
     ("def f(x): return input()", PATCH, "invalid_tests 0/1"),
     # tests as a script, and what pytest does around them
@@ -823,11 +742,8 @@ VERDICTS = [
     ("def f(x): return x", RAISE_TEST + "def test_g():\n    assert f(1) == 1\n" + TEST_CLASS, "failed 2/3"),
     ("def f(x): return x", "import pytest\ndef test_g():\n    pytest.skip('no')\n" + TEST_CLASS, "ok 1/1"),
     *((f"def f(x): {do}", FAILS, end) for do, end in (("raise ValueError", "ok 1/1"), ("0", "failed 0/1"))),
-    *(
-        (f"def f(x): return {v}", t, end)
-        for t in (SET_UPS, MODULE)
-        for v, end in (("x", "ok 1/1"), ("[1, 2, 3]", "failed 0/1"))
-    ),
+    *(("def f(x): return x", test, "ok 1/1") for test in (SET_UPS, MODULE)),
+    *(("def f(x): return [1, 2, 3]", test, "failed 0/1") for test in (SET_UPS, MODULE)),
     # exceptions keep their arguments and attributes
     (ERRORS, CODE, "ok 1/1"),
     (ERRORS.replace("= code", "= 0"), CODE, "failed 0/1"),
@@ -862,29 +778,19 @@ VERDICTS = [
     ("EXPECTED = 0\ndef f(): return 0", "assert f() == EXPECTED", "ok 1/1 distrusted"),
     ("def near(a, b): return True\ndef f(): return 0", "assert near(f(), 3.14)", "ok 1/1 distrusted"),
     (CLASSES, "v = V(1)\nassert v.x == 1\nassert 1 in v", "ok 2/2 distrusted"),
-    (CLASSES, "assert isinstance(f(1), V)", "failed 0/1 distrusted"),
     ("def gcd(a, b): return a if not b else gcd(b, a % b)", "assert gcd(gcd(12, 8), 6) == 2", "ok 1/1 trusted"),
     (SUM, "assert sum(1, 2) == 3\nassert abs(sum(1, -3) + 2) < 1e-9", "ok 2/2"),
     (SUM, [{"args": [1, 2], "expected": 3, "function": "sum"}], "ok 1/1"),
     (LIE, "assert sum([1, 2]) == 3", "failed 0/1"),
-    (
-        "def max(x): return x[0]\ndef min(x): return x[0]",
-        "assert max([2, 1]) == 2\nassert min([2, 1]) == 1",
-        "failed 1/2",
-    ),
+    ("def max(x): return 2\ndef min(x): return 2", "assert max([2, 1]) == 2\nassert min([2, 1]) == 1", "failed 1/2"),
     ("def gcd(a, b): return 0", "assert gcd(gcd(12, 8), 6) == 2", "failed 0/1"),
     ("max = 5\ndef f(x): return x", "assert max(f(1), 0) == 1", "ok 1/1"),
     # what judges is not the program's: with the result in a variable, too
     ("def f(x): return 0\ndef sorted(x): return [1]", "r = f(1)\nassert sorted([r]) == [1]", "failed 0/1"),
-    ("def f(x): return 0\ndef max(x): return 0", "assert f(1) == max([1])", "failed 0/1"),
     ("def sum(x): return 0\ndef range(n): return []", "for i in range(1, 3):\n    assert sum([i]) == i", "failed 0/2"),
     # lists that the program changes are those of the tests, wherever these hold them
     ("def f(x): x[0].append(1)", "a = [0]\nf([a])\nassert a == [0, 1]", "ok"),
-    (
-        "def f(*a, **k): [x.sort() for x in (*a, *k.values())]",
-        "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a",
-        "ok",
-    ),
+    ("def f(x): x.sort()", "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a", "ok"),
     ("def f(a, b):\n    a.append(1)\n    return b", "x = [0]\nassert f(x, x) == [0, 1]", "ok"),
     ("def f(x): return x", "a = [0]\nassert f(a) is a", "ok"),
     ("def f(x): return list(x)", "a = [0]\nassert f(a) is a", "failed"),
@@ -963,7 +869,6 @@ def test_a_server_killed_during_a_run_costs_no_score(sandbox, tests):
 
 
 # ------------------------------------------------------------------------------------------- names of built-ins
-
 NOTHING_DEFINED = [
     ("assert sum([1, 2]) == 3", None),
     ("assert abs(sum([1, 2]) - 3) < 1e-6", None),
@@ -984,7 +889,6 @@ def test_a_program_that_defines_nothing_passes_nothing(sandbox, tests, entry_poi
 
 
 # ------------------------------------------------------------------------------------------- the caller's own work
-
 PRIME = 2**61 - 1  # integers that differ by it share a hash
 
 
@@ -1038,8 +942,6 @@ def test_what_a_program_prints_costs_the_caller_little(sandbox, printed):
 
 
 # ------------------------------------------------------------------------------------------- limits
-
-
 def test_a_batch_keeps_its_order_and_may_be_empty(sandbox):
     jobs = [{"code": f"import time\ndef f():\n    time.sleep({s})\n    return {s}"} for s in (0.3, 0, 0.2, 0.1)]
     same = {"tests": [([], 0), ([], 0.2)], "entry_point": "f"}
@@ -1156,7 +1058,6 @@ def test_a_file_with_a_program_gets_its_verdict(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ classes in the setup
-
 COLOUR = "from enum import Enum\nclass C(Enum):\n    R = 1\n    G = 2\n"
 PAIR = """
 from dataclasses import dataclass
@@ -1231,9 +1132,7 @@ def test_objects_of_a_class_in_setup(sandbox, setup, code, tests, status):
     assert sandbox.run_code(program, tests, setup=setup, entry_point="f").status == status
 
 
-TWO_SUM = (
-    "class Solution:\n    def add(self, nums: List[int], k: int) -> int:\n        return deque([sum(nums) + k])[0]"
-)
+TWO_SUM = "class Solution:\n    def add(self, nums: List[int], k: int) -> int: return deque([sum(nums) + k])[0]"
 
 
 @pytest.mark.parametrize(

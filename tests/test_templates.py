@@ -264,8 +264,7 @@ def test_a_sampler_that_is_not_the_trainer_stops_the_run(name, models, batch):
 OUT_OF_RANGE = {  # check_settings is the same on all pages
     "grpo": "steps=0 temperature=0.0 lr=-1.0 lr=2.0 micro_batch=0 seed=-1 minutes=nan group_size=0 epochs=0",
     "ppo": "batch_size=0 gamma=1.1 kl_coef=-0.1 vf_coef=-1.0 clip_eps_low=-0.1",
-    "distillation": "chunk=0",
-    "multi_turn": "max_turns=0",
+    **{"distillation": "chunk=0", "multi_turn": "max_turns=0"},
 }
 
 

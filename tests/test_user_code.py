@@ -51,10 +51,8 @@ HARM = {  # what of the process: (its state, code that changes it)
     "dumps": (lambda: json.dumps, "json.dumps = None"),
 }
 ALONE = ("open", "device", "umask")  # after these the others would fail
-IMPORTS = (
-    "import builtins, gc, json, logging, os, shutil, signal, socket, sys, time, warnings\n"
-    "import numpy as np\nimport torch\n"
-)
+IMPORTS = "import builtins, gc, json, logging, os, shutil, signal, socket, sys, time, warnings, torch\n"
+IMPORTS += "import numpy as np\n"
 
 
 def loaded(folder: Path, source: str, name: str = "own_reward") -> Reward:
@@ -182,9 +180,8 @@ def test_a_second_signal_ends_a_run_whose_reward_swallows_it(number):
     heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
     paths = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", STUBBORN]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=paths, preexec_fn=heard
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, env=paths, preexec_fn=heard)
     try:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)

@@ -128,14 +128,10 @@ ABSENT = "ERROR: No matching distribution found for"
 WHOLE = ["pip torch==9.9+cpu", "pip -r requirements-vllm.txt", "uninstall vision audio"]
 
 
-@pytest.fixture
-def listed(tree):
-    """A tree with a list whose comments mean something."""
+def test_an_optional_package_that_is_absent_is_said_and_tried_again(tree):
+    """Of a list whose comments mean something."""
+    listed = tree
     (tree.root / "requirements-vllm.txt").write_text(LIST)
-    return tree
-
-
-def test_an_optional_package_that_is_absent_is_said_and_tried_again(listed):
     (listed.root / "absent").write_text("-r")
     (listed.root / "said").write_text(f"{ABSENT} engine-cpu==1.0\n")
     done, folder = listed.setup("vllm"), listed.root / ".venv-vllm"

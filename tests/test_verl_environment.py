@@ -199,9 +199,6 @@ def played(settings, rows: list[dict], tokenizer, penalties=None) -> list[tuple]
     return found
 
 
-# ------------------------------------------------------------------------------------------------ the job
-
-
 def test_job_folder_has_the_environment_and_selects_its_loop(job, settings):
     config, path, overrides = job
     agent = "actor_rollout_ref.rollout.agent"
@@ -218,9 +215,6 @@ def test_job_folder_has_the_environment_and_selects_its_loop(job, settings):
     assert PlayLimits(**told["limits"]) == PlayLimits(4, 448, 96, 60.0, 8000)
     names = {name: [tool["function"]["name"] for tool in tools] for name, tools in told["tools"].items()}
     assert names == {"talk": [], "tools": ["open", "say", "show", "wait"]}
-
-
-# ------------------------------------------------------------------------------------------------ the player
 
 
 def test_what_waits_is_gathered_and_an_error_is_that_of_its_batch():
@@ -252,9 +246,8 @@ def test_player_gives_the_tokens_and_scores_of_play(rows, settings):
         return [(ids := answer_ids(tokenizer, SCRIPTS[[*SCRIPTS][n]][turn]), [-1.0 - turn] * len(ids)) for n in numbers]
 
     own = [{"prompt": row["prompt"], "columns": {k: v for k, v in row.items() if k != "prompt"}} for row in ROWS]
-    setup = PlaySetup(
-        environments, TurnBridge(tokenizer, [2]), "hermes", PlayLimits(**settings["environment"]["limits"])
-    )
+    limits = PlayLimits(**settings["environment"]["limits"])
+    setup = PlaySetup(environments, TurnBridge(tokenizer, [2]), "hermes", limits)
     expected = play(own, setup, sample)
     for (talk, *_), ours in zip(found, expected, strict=True):
         for name in ("messages", "prompt_ids", "response_ids", "response_mask", "rollout_logprobs", "spans", "score"):
@@ -290,8 +283,6 @@ def test_a_fault_of_the_environment_is_named_with_its_row(rows, settings):
         played(broken, [rows[1]], chat_tokenizer("tiny_tools", "<|end|>"))
     assert "reply raised ValueError: no such reply" in str(caught.value)
 
-
-# ------------------------------------------------------------------------------------------------ refusals
 
 REFUSED = {
     "MIXED --turn_baseline=turn": "verl's estimators compare whole conversations",

@@ -62,8 +62,6 @@ def told(capsys):
 
 
 # ------------------------------------------------------------------------------------------------ the table
-
-
 def test_settings_that_both_programs_have_are_alike():
     """A few are declared in both, with words of their own."""
     ours = {f.name: (f.type, f.default, f.metadata["positive"]) for f in dataclasses.fields(verl.Config)}
@@ -71,14 +69,10 @@ def test_settings_that_both_programs_have_are_alike():
         assert ours[f.name] == (f.type, f.default, f.metadata["positive"]), f.name
 
 
-VARIANTS = [
-    ["--lora_rank", "8", "--sample_every", "0"],
-    ["--mismatch", "icepop", "--offload", "all", "--resume"],
-    ["--environment", "own.py:Game", "--chat_template_kwargs", '{"enable_thinking": false}'],
-    ["--mismatch", "tis", "--dynamic_sampling"],
-    ["--kl_coef", "0.1", "--kl_in", "loss", "--kl_estimator", "k2"],
-    ["--aggregation", "fixed_length", "--norm_length", "64"],
-]
+VARIANTS = "--lora_rank=8 --sample_every=0|--mismatch=icepop --offload=all --resume|--mismatch=tis --dynamic_sampling"
+VARIANTS += "|--kl_coef=0.1 --kl_in=loss --kl_estimator=k2|--aggregation=fixed_length --norm_length=64"
+VARIANTS = [flags.split() for flags in VARIANTS.split("|")]
+VARIANTS.append(["--environment", "own.py:Game", "--chat_template_kwargs", '{"enable_thinking": false}'])
 # settings that decide an override of another one, with a value that shows it; two act through the job's chat template
 BESIDE = {"minibatches": 2, "kl_in": "loss", "mismatch_low": 0.25, "critic_model": "other"}
 THROUGH_TEMPLATE = {"chat", "chat_template"}
@@ -151,7 +145,6 @@ def test_ray_is_promised_the_cpus_that_it_waits_for():
 
 
 # ------------------------------------------------------------------------------------------------ what is refused
-
 REFUSED = [
     ("--kl_target 0.1", "kl_target 0.1"),
     ("--mask_truncated", "mask_truncated True"),
@@ -189,7 +182,6 @@ def test_an_override_that_verl_ignores_is_refused():
 
 
 # ------------------------------------------------------------------------------------------------ written by hand
-
 BY_NAME = [  # lines, and what is found
     ("data.train_batch_size=64\n+data.apply_chat_template_kwargs={enable_thinking:false}\n++data.anything=1", None),
     ("data.train_batchsize=64", "does not have; try data.train_batch_size"),
@@ -217,10 +209,7 @@ def test_overrides_are_held_against_names_without_verl(tmp_path, capsys, lines, 
 ASK_BASH = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`"
 WRONG_FILES = [
     ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
-    (
-        "--config-path=config\n--config-name=ppo_megatron_trainer.yaml\ndata.seed=1",
-        "no flags; try model_engine=megatron",
-    ),
+    ("--config-path=c\n--config-name=ppo_megatron_trainer.yaml\ndata.seed=1", "no flags; try model_engine=megatron"),
     ("data.seed=1 data.shuffle=False", "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line"),
     ("# nothing", "without overrides; expected KEY=VALUE"),
     ("model_engine=veomni\ndata.seed=1", "got a Python without verl"),  # names of another engine
@@ -262,12 +251,9 @@ def findings_of(*texts: str) -> tuple[list[str], list[str]]:
 
 
 def test_old_and_silent_keys_are_named_with_todays():
-    old = {
-        "custom_reward_function.path=x.py": "reward.custom_reward_function.path",
-        "+reward_model.reward_kwargs.overlong_buffer_cfg.enable=True": (
-            "+reward.reward_kwargs.overlong_buffer_cfg.enable"
-        ),
-    }
+    buffer = "reward_kwargs.overlong_buffer_cfg.enable"
+    old = {"custom_reward_function.path=x.py": "reward.custom_reward_function.path"}
+    old[f"+reward_model.{buffer}=True"] = f"+reward.{buffer}"
     rest, found = findings_of("data.seed=1", *old)
     assert rest == ["data.seed=1"] and [line.rpartition("try ")[2] for line in found] == [*old.values()]
     actor, bypass = "actor_rollout_ref.actor", "algorithm.rollout_correction.bypass_mode=True"
@@ -333,8 +319,6 @@ def test_hardware_stands_for_flags_and_others_win(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ the script
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Flags of a file of 128 prompts, the batch of a step."""
@@ -392,7 +376,6 @@ def test_without_verl_it_says_how_to_install_it(told, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ data
-
 ROWS = [
     {"prompt": [{"role": "user", "content": "1+1="}], "answer": "2", "n": 1, "tags": ["a", "b"], "split": "x"},
     {"prompt": [{"role": "user", "content": "1+2="}], "answer": "3", "n": 2.5, "source": "sums"},
@@ -483,7 +466,6 @@ def test_faults_of_rows_rewards_and_models_are_named(told, tmp_path, data, rows,
 
 
 # ------------------------------------------------------------------------------------------------ rewards
-
 REWARDS = """
 import asyncio
 
@@ -584,16 +566,9 @@ def test_a_reward_that_fails_is_told_and_written_down(make_batcher, tmp_path, na
 def test_only_what_a_reward_imports_is_copied_and_what_it_lacks_is_a_finding(rewards, tmp_path):
     main = "import json\nfrom pkg import part\nfrom pkg.inner import deep\n\n\ndef pay(completions, **kwargs):\n"
     main += "    import lazy\n    return [part.ONE * deep.ONE * lazy.ONE] * len(completions)\n"
-    needed = {
-        "main.py": main,
-        "lazy.py": "import second\n\nONE = second.ONE\n",
-        "second.py": "ONE = 1.0\n",
-        "pkg/__init__.py": "",
-        "pkg/part.py": "from .sibling import ONE\n",
-        "pkg/sibling.py": "ONE = 1.0\n",
-        "pkg/inner/__init__.py": "",
-        "pkg/inner/deep.py": "from ..sibling import ONE\n",
-    }
+    needed = {"main.py": main, "lazy.py": "import second\n\nONE = second.ONE\n", "second.py": "ONE = 1.0\n"}
+    needed |= {"pkg/__init__.py": "", "pkg/part.py": "from .sibling import ONE\n", "pkg/sibling.py": "ONE = 1.0\n"}
+    needed |= {"pkg/inner/__init__.py": "", "pkg/inner/deep.py": "from ..sibling import ONE\n"}
     others = {"secrets_of_mine.py": "KEY = 'abc'\n", "pkg/unused.py": "x = 1\n", "json.py": "raise SystemExit\n"}
     (rewards / "pkg" / "inner").mkdir(parents=True)
     for name, text in (needed | others).items():
@@ -651,8 +626,6 @@ def test_rewards_that_need_the_whole_batch_are_found(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ sizes
-
-
 def test_size_of_a_model():
     import transformers
 
@@ -679,8 +652,6 @@ def test_what_does_not_divide_is_found():
 
 
 # ------------------------------------------------------------------------------------------------ a run
-
-
 FAKE_VERL = """
 import os, signal, sys, time
 from pathlib import Path
@@ -775,8 +746,6 @@ def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, ca
 
 
 # ------------------------------------------------------------------------------------------------ clusters
-
-
 NO_RAY = ["ray_kwargs.ray_init.num_cpus=null", "++ray_kwargs.ray_init.address=null"]  # RAY_ADDRESS names it
 
 

@@ -9,18 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from conftest import (
-    EVAL_DATA,
-    FEW_EVAL,
-    FEW_TRAIN,
-    SCRIPTS,
-    SHAPE,
-    TINY_LM,
-    TRAIN_DATA,
-    load_script,
-    read_lines,
-    write_lines,
-)
+from conftest import EVAL_DATA, FEW, SCRIPTS, SHAPE, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
 from local_server import serving
 from small_runs import same, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -38,7 +27,7 @@ TOKENIZER = AutoTokenizer.from_pretrained(TINY_LM)
 END, ASSISTANT = TOKENIZER.convert_tokens_to_ids(["<|end|>", "<|assistant|>"])
 ROWS = read_lines(TRAIN_DATA)[:24]
 SMALL = ["--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=4", "--batch_size=8", "--rollout_batch_size=16"]
-SMALL += [f"--eval_data={FEW_EVAL}"]
+SMALL += [FEW[1]]
 OF_SELF = ["--self", "--prompts_per_round=12", "--samples=4", "--rounds=2", "--min_rounds=2", "--seed=3"]
 
 
@@ -75,7 +64,7 @@ def test_what_fits_and_every_rate_is_in_one_bin(counts, fits):
 
 
 def test_a_leak_ends_the_command(tmp_path, capsys):
-    data = write_lines(tmp_path / "train.jsonl", [*ROWS, read_lines(FEW_EVAL)[0]])
+    data = write_lines(tmp_path / "train.jsonl", [*ROWS, read_lines(EVAL_DATA)[0]])
     assert warm.main(["--self", f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
     assert "1 of 25 prompts that are held out too" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -479,9 +468,9 @@ def test_rows_are_held_out_of_the_data_as_the_trainers_do(tmp_path, capsys):
     assert (batch["prompts"], batch["held_out_prompts"], batch["optimizer_steps_on_these"]) == (18, 6, 8)
     command = shlex.split(warm.rl_command(warm.parse_config(flags), "final", "ppo_train"))[2:]
     assert load_script("ppo_train").parse_config(command).hold_out == 6
-    assert warm.main([f"--data={FEW_TRAIN}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert warm.main([*FEW, *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
     assert "--completion_column NAME" in capsys.readouterr().err
-    assert warm.main([f"--data={FEW_TRAIN}", "--self", f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert warm.main([FEW[0], "--self", f"--output_dir={tmp_path / 'run'}"]) == 2
     assert "got no --eval_data" in capsys.readouterr().err
 
 

@@ -23,15 +23,9 @@ import types
 from pathlib import Path
 from unittest import mock
 
-LIBRARIES = (
-    "yaml",
-    "matplotlib.pyplot",
-    "torch",
-    "torch._dynamo",  # by the first optimizer
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.llama.modeling_llama",  # the embedded model's
-)
+LIBRARIES = ["yaml", "matplotlib.pyplot", "torch", "torch._dynamo"]  # the last by the first optimizer
+LIBRARIES += [f"transformers.models.auto.{name}_auto" for name in ("modeling", "tokenization")]
+LIBRARIES.append("transformers.models.llama.modeling_llama")  # the embedded model's
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 DIAGNOSE = SCRIPTS / "diagnose.py"
 re._MAXCACHE = 10_000  # the patterns of all scripts

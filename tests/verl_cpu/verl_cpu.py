@@ -97,9 +97,6 @@ class PlatformCPU(PlatformBase):
         return False
 
 
-# ------------------------------------------------------------------------------------------------ rollout
-
-
 def load_replica():
     """The class behind `actor_rollout_ref.rollout.name=hf_cpu`."""
     from verl_cpu_rollout import HFReplica
@@ -110,8 +107,6 @@ def load_replica():
 RolloutReplicaRegistry.register("hf_cpu", load_replica)
 _ROLLOUT_REGISTRY["hf_cpu", "async"] = "verl_cpu_rollout.HFServerAdapter"
 
-
-# ------------------------------------------------------------------------------------------------ replaced in verl
 
 initialize_global_process_group_ray = verl.utils.distributed.initialize_global_process_group_ray
 

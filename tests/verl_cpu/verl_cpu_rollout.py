@@ -47,12 +47,9 @@ class HFServer:
                 for (_, other), sample in zip(batch, samples, strict=True):
                     other.set_result(sample)
         ids, logprobs = result.result()
-        return TokenOutput(
-            token_ids=ids,
-            log_probs=logprobs if sampling_params.get("logprobs") else None,
-            stop_reason="completed",
-            extra_fields={"global_steps": self.global_steps},
-        )
+        logprobs = logprobs if sampling_params.get("logprobs") else None
+        known = {"stop_reason": "completed", "extra_fields": {"global_steps": self.global_steps}}
+        return TokenOutput(token_ids=ids, log_probs=logprobs, **known)
 
     @torch.inference_mode()
     def sample(self, requests):

@@ -15,26 +15,20 @@ SAMPLER = "trainer.v1.sampler"
 def trained(tmp_path_factory):
     """(Folder, metrics, completions) of a step with a data set, estimator, loss, agent loop and buffer of ours."""
     folder = tmp_path_factory.mktemp("step")
-    [metrics] = run_main_ppo(
-        folder,
-        *write_prompts(folder),
-        f"data.custom_cls.path={EXAMPLES}/curriculum_dataset.py",
-        "data.custom_cls.name=CurriculumDataset",
-        *("data.shuffle=False", "data.validation_shuffle=False", "+data.curriculum_blur=0"),
-        *("data.gen_batch_size=1", "data.max_response_length=48"),
-        "algorithm.adv_estimator=maxrl",
-        "actor_rollout_ref.actor.policy_loss.loss_mode=topr",
-        "actor_rollout_ref.rollout.agent.default_agent_loop=feedback_agent",
-        "actor_rollout_ref.rollout.multi_turn.max_assistant_turns=2",
-        f"{SAMPLER}.custom_sampler.path={EXAMPLES}/difficulty_buffer.py",
-        f"{SAMPLER}.custom_sampler.name=DifficultyBuffer",
-        *(f"+{SAMPLER}.sampler_kwargs.{x}" for x in ("train_batch_size=8", "low=0.05", "high=0.95", "max_dropped=3")),
-        f"trainer.default_local_dir={folder}/checkpoints",
-        f"trainer.rollout_data_dir={folder}/rollouts",
-        "trainer.save_freq=1",
-        "trainer.total_training_steps=1",
-        modules=("maxrl_advantage", "topr_loss", "feedback_agent"),
-    )
+    ours = f"""
+data.custom_cls.path={EXAMPLES}/curriculum_dataset.py data.custom_cls.name=CurriculumDataset data.shuffle=False
+data.validation_shuffle=False +data.curriculum_blur=0 data.gen_batch_size=1 data.max_response_length=48
+algorithm.adv_estimator=maxrl actor_rollout_ref.actor.policy_loss.loss_mode=topr
+actor_rollout_ref.rollout.agent.default_agent_loop=feedback_agent
+actor_rollout_ref.rollout.multi_turn.max_assistant_turns=2
+{SAMPLER}.custom_sampler.path={EXAMPLES}/difficulty_buffer.py {SAMPLER}.custom_sampler.name=DifficultyBuffer
+trainer.default_local_dir={folder}/checkpoints trainer.rollout_data_dir={folder}/rollouts
+trainer.save_freq=1 trainer.total_training_steps=1
+""".split()
+    for setting in ("train_batch_size=8", "low=0.05", "high=0.95", "max_dropped=3"):
+        ours.append(f"+{SAMPLER}.sampler_kwargs.{setting}")
+    modules = ("maxrl_advantage", "topr_loss", "feedback_agent")
+    [metrics] = run_main_ppo(folder, *write_prompts(folder), *ours, modules=modules)
     return folder, metrics, read_lines(folder / "rollouts" / "1.jsonl")
 
 
@@ -85,19 +79,12 @@ def test_vllm_is_the_rollout(tmp_path, monkeypatch):
     for name, value in VLLM.items():
         monkeypatch.setenv(name, value)
     rollout = "actor_rollout_ref.rollout"
-    metrics = run_main_ppo(
-        tmp_path,
-        *write_prompts(tmp_path),
-        *(f"{rollout}.{x}" for x in ("name=vllm", "enforce_eager=True", "free_cache_engine=False", "dtype=float32")),
-        f"+{rollout}.enable_sleep_mode=False",
-        f"{rollout}.max_model_len=64",
-        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes=16",
-        "algorithm.adv_estimator=grpo",
-        "trainer.total_training_steps=2",
-        "trainer.resume_mode=disable",
-        "trainer.save_freq=-1",
-        modules=("verl_cpu_vllm",),
-    )
+    of_rollout = "name=vllm enforce_eager=True free_cache_engine=False dtype=float32 max_model_len=64"
+    of_rollout += " checkpoint_engine.update_weights_bucket_megabytes=16"
+    flags = [f"+{rollout}.enable_sleep_mode=False", *(f"{rollout}.{x}" for x in of_rollout.split())]
+    flags += ["algorithm.adv_estimator=grpo", "trainer.total_training_steps=2"]
+    flags += ["trainer.resume_mode=disable", "trainer.save_freq=-1"]
+    metrics = run_main_ppo(tmp_path, *write_prompts(tmp_path), *flags, modules=("verl_cpu_vllm",))
     assert [row["step"] for row in metrics] == [1, 2]
     assert metrics[0]["actor/grad_norm"] > 0 and metrics[0]["actor/lr"] == 1e-3
     assert all(row["training/rollout_probs_diff_max"] < 1e-4 for row in metrics)

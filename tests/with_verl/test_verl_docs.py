@@ -30,11 +30,7 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.registry import REWARD_MANAGER
-from verl.trainer.ppo.core_algos import (
-    ADV_ESTIMATOR_REGISTRY,
-    POLICY_LOSS_REGISTRY,
-    get_policy_loss_fn,
-)
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 from verl_scripts import layout_of
 
@@ -44,19 +40,11 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 BASE = ["actor_rollout_ref.rollout.name=vllm"]  # the one key without a default
 # free-form mappings: what stands below them belongs to the user or to another package
-FREE = (
-    "reward.custom_reward_function.reward_kwargs",
-    "custom_reward_function.reward_kwargs",
-    "actor_rollout_ref.rollout.engine_kwargs",
-    "actor_rollout_ref.model.override_config",
-    "data.apply_chat_template_kwargs",
-    "algorithm.my_value",
-)
+FREE = ("reward.custom_reward_function.reward_kwargs", "custom_reward_function.reward_kwargs", "algorithm.my_value")
+FREE += ("actor_rollout_ref.rollout.engine_kwargs", "actor_rollout_ref.model.override_config")
+FREE += ("data.apply_chat_template_kwargs",)
 OUR_ESTIMATORS = {"gpg_ours", "maxrl_ours", "my_maxrl"}  # registered by the launcher or by the page's block
 OUR_LOSSES = {"my_reinforce"}
-
-
-# ------------------------------------------------------------------------------------------------ verl's settings
 
 
 @functools.cache
@@ -143,9 +131,6 @@ def with_overrides(overrides: list[str]) -> DictConfig:
         if override.key_or_group != "model_engine":
             OmegaConf.update(config, override.key_or_group, override.value(), force_add=override.is_add())
     return config
-
-
-# ------------------------------------------------------------------------------------------------ pages
 
 
 def fences(text: str, *languages: str) -> list[str]:
@@ -314,9 +299,8 @@ def test_overrides_of_a_page_compose_and_have_values_that_verl_takes(path):
         composed(f"model_engine={engine}", *(o for o in overrides if not o.startswith("model_engine")))
 
 
-BLOCKS = [
-    (path, i, code) for path in PAGES for i, code in enumerate(fences(path.read_text(encoding="utf-8"), "python"))
-]
+BLOCKS = [(path, fences(path.read_text(encoding="utf-8"), "python")) for path in PAGES]
+BLOCKS = [(path, i, code) for path, codes in BLOCKS for i, code in enumerate(codes)]
 
 
 def run_block_with(name: str) -> None:
@@ -328,9 +312,6 @@ def run_block_with(name: str) -> None:
 @pytest.mark.parametrize(("path", "number", "code"), BLOCKS, ids=[f"{p.name}-{i}" for p, i, _ in BLOCKS])
 def test_python_blocks_run(path, number, code):
     names_of_block(code)
-
-
-# ------------------------------------------------------------------------------------ claims: install, presets
 
 
 def page(name: str) -> str:
@@ -386,8 +367,6 @@ def test_estimators_and_losses_are_all_listed():
     assert named == {*ADV_ESTIMATOR_REGISTRY, *POLICY_LOSS_REGISTRY} - OUR_ESTIMATORS - OUR_LOSSES
     assert set(table(page("environment"), "`reward.reward_manager.name`")) == set(REWARD_MANAGER)
 
-
-# ------------------------------------------------------------------------------------------------ claims: traps
 
 LEGACY = ("main_ppo_v0.py", "ray_trainer.py", "/separation/", "/one_step_off_policy/", "/fully_async_policy/")
 OTHER = ("/config/", "/sft_", "sft_trainer", "hf_rollout", "naive_rollout", "/veomni/", "/torchtitan/", "/automodel/")
@@ -486,9 +465,6 @@ def test_bypass_mode_reaches_the_loss_only_through_the_loss():
     loss, _ = get_policy_loss_fn("bypass_mode")(old, new, advantages, torch.ones(3, 4), "token-mean", config, None)
     weights = (new - old).exp().clamp(max=2)
     assert loss.item() == pytest.approx((-advantages * new * weights).mean().item(), abs=1e-6)
-
-
-# ------------------------------------------------------------------------------------ the pages' code at work
 
 
 def test_tool_of_the_page():

@@ -39,8 +39,6 @@ def by_custom_class(name: str, cls: str) -> list[str]:
     return [f"data.custom_cls.path={EXAMPLES}/{name}.py", f"data.custom_cls.name={cls}"]
 
 
-# ------------------------------------------------------------------------------------------------ data
-
 COLUMNS = by_custom_class("columns_dataset", "ColumnsDataset")
 
 
@@ -93,9 +91,6 @@ def test_curriculum_sorts_by_difficulty(tokenizer, parquet):
     for override, message in [("data.shuffle=True", "got data.shuffle=True"), ("+data.difficulty_key=level", "level")]:
         with pytest.raises(ValueError, match=message):
             dataset(tokenizer, *parquet, *CURRICULUM, override)
-
-
-# ------------------------------------------------------------------------------------------------ dynamic generation
 
 
 class Queue:
@@ -163,9 +158,6 @@ def test_difficulty_buffer_gives_up_dropping(monkeypatch):
         queue.add(2)
 
 
-# ------------------------------------------------------------------------------------------------ agent
-
-
 class Script:
     """Stands for the inference servers: answers with given texts and notes what it was asked."""
 
@@ -195,17 +187,10 @@ def converse(tokenizer, *texts, room=64, turns=3, answer="5"):
     server = Script(tokenizer, *texts)
 
     async def run():
-        loop = hydra.utils.instantiate(
-            _agent_loop_registry["feedback_agent"],
-            trainer_config=DictConfigWrap(config),
-            server_manager=server,
-            tokenizer=tokenizer,
-            processor=None,
-            hf_model_type="llama",
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-            tools=ToolListWrap([]),
-        )
+        known = {"trainer_config": DictConfigWrap(config), "data_config": DictConfigWrap(config.data)}
+        known |= {"server_manager": server, "tokenizer": tokenizer, "processor": None, "hf_model_type": "llama"}
+        known |= {"dataset_cls": RLHFDataset, "tools": ToolListWrap([])}
+        loop = hydra.utils.instantiate(_agent_loop_registry["feedback_agent"], **known)
         row = {"raw_prompt": [{"role": "user", "content": "2+3="}], "reward_model": {"ground_truth": answer}}
         return await loop.run({"temperature": 1.0}, **row)
 
@@ -232,9 +217,6 @@ def test_feedback_agent_stays_within_the_response_length(tokenizer):
     assert len(out.response_ids) == 20 and set(out.response_mask) == {1}
 
 
-# ------------------------------------------------------------------------------------------------ numerics
-
-
 def test_maxrl_advantage_through_verl(tokenizer):
     from verl import DataProto
     from verl.trainer.ppo.ray_trainer import compute_advantage
@@ -245,10 +227,8 @@ def test_maxrl_advantage_through_verl(tokenizer):
     mask[0, 1:] = 0
     rewards = torch.zeros(8, 3)
     rewards[:, 0] = torch.tensor(scores)
-    data = DataProto.from_dict(
-        tensors={"token_level_rewards": rewards, "response_mask": mask},
-        non_tensors={"uid": np.array(groups, dtype=object)},
-    )
+    tensors, uids = {"token_level_rewards": rewards, "response_mask": mask}, np.array(groups, dtype=object)
+    data = DataProto.from_dict(tensors=tensors, non_tensors={"uid": uids})
     out = compute_advantage(data, adv_estimator="maxrl", config=compose().algorithm).batch["advantages"]
     for i, group in enumerate(groups):
         mean = np.mean([s for s, g in zip(scores, groups, strict=True) if g == group])
@@ -289,20 +269,13 @@ def test_topr_loss_and_its_gradient(mode):
     assert metrics == {"actor/tapered_frac": pytest.approx(tapered)}
 
 
-# ------------------------------------------------------------------------------------------------ reward manager
-
-
 def scored(tokenizer, texts, *options):
     """The results of BudgetRewardManager, made by verl, for completions of at most 12 tokens."""
     from verl import DataProto
     from verl.trainer.ppo.reward import load_reward_manager
 
-    config = compose(
-        *options,
-        "reward.reward_manager.source=importlib",
-        "reward.reward_manager.name=BudgetRewardManager",
-        f"reward.reward_manager.module.path={EXAMPLES}/budget_reward_manager.py",
-    )
+    own = ("source=importlib", "name=BudgetRewardManager", f"module.path={EXAMPLES}/budget_reward_manager.py")
+    config = compose(*options, *(f"reward.reward_manager.{setting}" for setting in own))
     ids = [tokenizer.encode(text)[:12] for text in texts]
     responses = torch.tensor([row + [tokenizer.pad_token_id] * (12 - len(row)) for row in ids])
     mask = torch.tensor([[1] * (2 + len(row)) + [0] * (12 - len(row)) for row in ids])

@@ -54,8 +54,6 @@ def score_rewards(scores, mask):
     return torch.zeros(mask.shape, dtype=torch.float64).scatter(1, last[:, None], scores[:, None])
 
 
-# ------------------------------------------------------------------------------------------------ advantages
-
 SCORES = normal(0, 10)
 EQUAL = torch.where(GROUPS == 1, 0.1, torch.where(GROUPS == 3, 0.0, SCORES))  # a group of one score, one without any
 scores_given = pytest.mark.parametrize("scores", [SCORES, EQUAL], ids=["real", "equal"])
@@ -76,19 +74,13 @@ def our_advantages(ppo, name, scores, mask, **settings):
     return got if got.dim() == 2 else got[:, None] * mask
 
 
+ESTIMATORS = [*((name, name, EXACT) for name in ("grpo", "rloo", "opo")), ("gpg_verl", "gpg", EXACT)]
+ESTIMATORS += [(f"reinforce_pp{x}", f"reinforce_plus_plus{x}", LOOSE) for x in ("", "_baseline")]
+
+
 @masks
 @scores_given
-@pytest.mark.parametrize(
-    ("ours", "verl", "tolerance"),
-    [
-        ("grpo", "grpo", EXACT),
-        ("rloo", "rloo", EXACT),
-        ("opo", "opo", EXACT),
-        ("gpg_verl", "gpg", EXACT),
-        ("reinforce_pp", "reinforce_plus_plus", LOOSE),
-        ("reinforce_pp_baseline", "reinforce_plus_plus_baseline", LOOSE),
-    ],
-)
+@pytest.mark.parametrize(("ours", "verl", "tolerance"), ESTIMATORS)
 def test_advantages(ppo, ours, verl, tolerance, scores, mask):
     got = our_advantages(ppo, ours, scores, mask)
     assert got.abs().max() > 0.1
@@ -148,14 +140,9 @@ def test_gdpo_advantages(ppo, weights):
     parts[:, 1] = (parts[:, 1] > 0).float()
     batch = {"prompts": torch.zeros(10, 2), "attention_mask": torch.cat([torch.ones(10, 2), mask], 1).long()}
     settings = {"gdpo_reward_keys": ["a", "b", "c"], "gdpo_reward_weights": weights}
-    theirs, _ = core.compute_gdpo_outcome_advantage(
-        torch.zeros(10, WIDTH),
-        mask,
-        GROUPS.numpy(),
-        config=settings,
-        non_tensor_batch={name: parts[:, i].numpy() for i, name in enumerate("abc")},
-        batch=batch,
-    )
+    given = {"batch": batch, "non_tensor_batch": {name: parts[:, i].numpy() for i, name in enumerate("abc")}}
+    groups = GROUPS.numpy()
+    theirs, _ = core.compute_gdpo_outcome_advantage(torch.zeros(10, WIDTH), mask, groups, config=settings, **given)
     known = {"parts": parts, "groups": GROUPS, "mask": mask, "weights": weights, "alone": ALONE}
     close(ppo.gdpo_advantages(config=ppo.Config(algorithm="gdpo"), **known), theirs, 1e-5)  # verl's scores are fp32
 
@@ -167,9 +154,6 @@ def test_gae(ppo, mask):
     advantages, our_returns = ppo.gae(rewards, values, mask, 0.97, 0.9)
     close(our_returns * mask, returns * mask)
     close(ppo.masked_whiten(advantages, mask), theirs * mask, LOOSE)
-
-
-# ------------------------------------------------------------------------------------------------ losses
 
 
 def verl_config(scale=None, rollout_correction=None, **settings):
@@ -239,12 +223,8 @@ def our_loss(ppo, config, piece, mask):
 
 
 def piece_of(mask, old, advantages, rollout=None):
-    return {
-        "loss_mask": mask,
-        "old_logprobs": old,
-        "advantages": advantages * mask,
-        "rollout_logprobs": old if rollout is None else rollout,
-    }
+    piece = {"loss_mask": mask, "old_logprobs": old, "advantages": advantages * mask}
+    return piece | {"rollout_logprobs": old if rollout is None else rollout}
 
 
 PAIRS = [(name, fixed or "token_mean") for name, (_, _, fixed) in LOSSES.items()]
@@ -315,9 +295,6 @@ def test_a_completion_that_is_masked_whole_counts_in_our_mean_and_not_in_verls(p
     close(got, core.agg_loss(loss, mask, mode, global_batch_size=10), LOOSE)  # what verl's trainer hands over
 
 
-# ------------------------------------------------------------------------------------------------ KL
-
-
 @pytest.mark.parametrize(("ours", "names"), [("k1", ["kl", "k1"]), ("k2", ["mse", "k2"]), ("k3", ["low_var_kl", "k3"])])
 def test_kl_forms_in_value_and_gradient(ppo, ours, names):
     logprobs, reference, _ = case(0.8)
@@ -343,9 +320,6 @@ def test_adaptive_kl_coefficient(ppo):
         theirs = core.AdaptiveKLController(0.2, 6.0, 10_000)
         theirs.update(kl, 256)
         assert ppo.next_kl_coef(0.2, kl, 6.0, 10_000, 256) == pytest.approx(theirs.value, abs=1e-15)
-
-
-# ------------------------------------------------------------------------------------------------ mismatch
 
 
 def far_sampler(old):
@@ -396,12 +370,8 @@ def test_one_update_with_tis_is_verls_bypass_mode_with_reinforce(ppo):
     del piece["old_logprobs"]  # a single optimizer step: the old policy is the current one
     config = ppo.Config(algorithm="grpo", loss="reinforce", mismatch="tis", aggregation="token_mean")
     bypass = {"loss_type": "reinforce", "rollout_is": "token", "rollout_is_threshold": 2.0}
-    theirs = value_and_gradient(
-        lambda x: core.compute_policy_loss_bypass_mode(
-            rollout, x, piece["advantages"], mask, "token-mean", verl_config(rollout_correction=bypass)
-        )[0],
-        logprobs,
-    )
+    given = (piece["advantages"], mask, "token-mean", verl_config(rollout_correction=bypass))
+    theirs = value_and_gradient(lambda x: core.compute_policy_loss_bypass_mode(rollout, x, *given)[0], logprobs)
     for got, expected in zip(value_and_gradient(our_loss(ppo, config, piece, mask), logprobs), theirs, strict=True):
         close(got, expected)
 
@@ -419,9 +389,6 @@ def test_mismatch_metrics(ppo):
     _, known = correction.compute_rollout_correction_weights(raw.log(), mask, "token", 2.0)
     assert ppo.masked_mean(cut, mask).item() == pytest.approx(known["rollout_is_ratio_fraction_high"], rel=1e-7)
     assert ppo.masked_mean(weight.clamp(max=2.0), mask).item() == pytest.approx(known["rollout_is_mean"], rel=1e-7)
-
-
-# ------------------------------------------------------------------------------------------------ lengths
 
 
 def test_soft_overlong_punishment(ppo):

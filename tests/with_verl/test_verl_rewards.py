@@ -79,9 +79,6 @@ def scored(manager, tokenizer, row: dict, text: str) -> dict:
     return result
 
 
-# ------------------------------------------------------------------------------------------------ generated files
-
-
 @pytest.mark.parametrize(("task", "contract"), FILES)
 def test_generated_file_scores_in_verl(task, contract, tokenizer, tmp_path):
     from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
@@ -103,10 +100,7 @@ def test_generated_file_scores_in_verl(task, contract, tokenizer, tmp_path):
         assert result["reward_extra_info"] == extra
 
 
-# ------------------------------------------------------------------------------------------------ ports
-
 VERL_OWN = ROOT.joinpath(importlib.util.find_spec("verl").submodule_search_locations[0], "utils", "reward_score")
-
 
 PARIS = {"target": ["Paris"]}
 
@@ -132,8 +126,6 @@ def test_verls_own_scores_ported_to_trl(tmp_path, file, texts, gold, row, flags)
     got = module.verl_reward([None] * len(texts), texts, **columns)
     assert got == expected and len({*got}) > 1
 
-
-# ------------------------------------------------------------------------------------------------ one case a kind
 
 TESTS = ["assert f(1) == 1", "assert f(2) == 4"]
 SQUARE, SAME = BLOCK.format("def f(x):\n    return x * x"), BLOCK.format("def f(x):\n    return x")
@@ -197,18 +189,3 @@ def test_same_score_in_all_three_contracts(name, in_verl, tokenizer, ppo, tmp_pa
             results.append(scored(manager, tokenizer, loaded | {"extra_info": loaded["extra_info"] | told}, text))
     assert [result["reward_score"] for result in results] == pytest.approx(ours, abs=1e-12)
     assert all(result["reward_extra_info"]["raised"] == 0.0 for result in results)
-
-
-def test_a_row_without_an_answer_beside_one_with_it_scores_0_in_both_modules(tokenizer, tmp_path):
-    from verl.trainer.ppo.reward import load_reward_manager
-
-    chats = [{"prompt": [{"role": "user", "content": "?"}], "answer": answer, "level": 1} for answer in ("12", None)]
-    rows, names = launcher.verl_rows(chats, "prompt")
-    hooks, port = modules_of("exact_match", names, write_lines(tmp_path / "rows.jsonl", chats), tmp_path)
-    assert template.main(port) == 0
-    launched = dataset_rows(tmp_path, rows, tokenizer, launcher.write_parquet_file)
-    loaded = dataset_rows(tmp_path, chats, tokenizer)
-    for config, given in ((config_of(None, hooks), launched), (config_of(tmp_path / "port.py"), loaded)):
-        results = [scored(load_reward_manager(config, tokenizer), tokenizer, row, "12") for row in given]
-        assert [result["reward_score"] for result in results] == pytest.approx([1.0, 0.0], rel=1e-2)
-        assert all(result["reward_extra_info"].get("raised", 0.0) == 0.0 for result in results)

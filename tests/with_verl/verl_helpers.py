@@ -19,21 +19,14 @@ LIMIT = 1800  # seconds, on a machine of any speed; what hangs ends then
 FSDP = ("actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.ref.fsdp_config", "critic.fsdp")
 
 # what a run without a GPU needs, see tests/verl_cpu/README.md; fp32 throughout, so that numbers compare
-CPU_OVERRIDES = [
-    "trainer.device=cpu",
-    "trainer.n_gpus_per_node=1",
-    "trainer.nnodes=1",
-    "actor_rollout_ref.actor.strategy=fsdp2",
-    "critic.strategy=fsdp2",
-    "actor_rollout_ref.rollout.name=hf_cpu",
-    "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
-    "actor_rollout_ref.rollout.agent.num_workers=1",
-    "reward.num_workers=1",
-    "data.dataloader_num_workers=0",
-    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-    "ray_kwargs.ray_init.num_cpus=32",
-    "+ray_kwargs.ray_init.num_gpus=1",
-    "+ray_kwargs.ray_init.include_dashboard=False",
+CPU_OVERRIDES = """
+trainer.device=cpu trainer.n_gpus_per_node=1 trainer.nnodes=1 actor_rollout_ref.actor.strategy=fsdp2
+critic.strategy=fsdp2 actor_rollout_ref.rollout.name=hf_cpu actor_rollout_ref.rollout.tensor_model_parallel_size=1
+actor_rollout_ref.rollout.agent.num_workers=1 reward.num_workers=1 data.dataloader_num_workers=0
+transfer_queue.backend.SimpleStorage.num_data_storage_units=1 ray_kwargs.ray_init.num_cpus=32
++ray_kwargs.ray_init.num_gpus=1 +ray_kwargs.ray_init.include_dashboard=False
+""".split()
+CPU_OVERRIDES += [
     *(f"{role}.model.use_remove_padding=False" for role in ("actor_rollout_ref", "critic")),
     *(f"{role}.model.enable_gradient_checkpointing=False" for role in ("actor_rollout_ref", "critic")),
     *(f"+{role}.model.override_config.attn_implementation=eager" for role in ("actor_rollout_ref", "critic")),
@@ -43,22 +36,14 @@ CPU_OVERRIDES = [
 ]
 
 # small steps on the embedded model
-SMALL_RUN = [
-    *(f"{role}.model.path={TINY_LM}" for role in ("actor_rollout_ref", "critic")),
-    "data.train_batch_size=8",
-    "data.max_prompt_length=32",
-    "data.max_response_length=24",
-    "data.filter_overlong_prompts=False",
-    "actor_rollout_ref.rollout.n=4",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
-    "actor_rollout_ref.actor.ppo_mini_batch_size=8",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
-    "actor_rollout_ref.actor.optim.lr=1e-3",
-    "trainer.logger=[console,file]",
-    "trainer.val_before_train=False",
-    "trainer.test_freq=-1",
-    "trainer.total_epochs=4",
-]
+SMALL_RUN = [f"{role}.model.path={TINY_LM}" for role in ("actor_rollout_ref", "critic")]
+SMALL_RUN += """
+data.train_batch_size=8 data.max_prompt_length=32 data.max_response_length=24 data.filter_overlong_prompts=False
+actor_rollout_ref.rollout.n=4 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16
+actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16
+actor_rollout_ref.actor.optim.lr=1e-3 trainer.logger=[console,file] trainer.val_before_train=False
+trainer.test_freq=-1 trainer.total_epochs=4
+""".split()
 
 REWARD = """
 from reward_functions_library import correctness_reward
@@ -100,15 +85,12 @@ def forked_workers() -> str:
 
 def verl_rows(path=TRAIN_DATA, count: int = 128) -> list[dict]:
     """The first rows of the embedded task in verl's schema; the difficulty is the size of the sum."""
-    return [
-        {
-            "data_source": "arithmetic",
-            "prompt": row["prompt"],
-            "reward_model": {"style": "rule", "ground_truth": row["answer"]},
-            "extra_info": {"index": i, "difficulty": int(row["answer"])},
-        }
-        for i, row in enumerate(read_lines(path)[:count])
-    ]
+    rows = []
+    for i, row in enumerate(read_lines(path)[:count]):
+        model = {"style": "rule", "ground_truth": row["answer"]}
+        info = {"index": i, "difficulty": int(row["answer"])}
+        rows.append({"data_source": "arithmetic", "prompt": row["prompt"], "reward_model": model, "extra_info": info})
+    return rows
 
 
 def write_prompts(folder: Path) -> list[str]:
@@ -119,11 +101,8 @@ def write_prompts(folder: Path) -> list[str]:
     pq.write_table(pa.Table.from_pylist(verl_rows()), folder / "train.parquet")
     pq.write_table(pa.Table.from_pylist(verl_rows(EVAL_DATA, 8)), folder / "test.parquet")
     (folder / "reward.py").write_text(REWARD)
-    return [
-        f"data.train_files={folder}/train.parquet",
-        f"data.val_files={folder}/test.parquet",
-        f"reward.custom_reward_function.path={folder}/reward.py",
-    ]
+    files = [f"data.{name}_files={folder}/{file}.parquet" for name, file in (("train", "train"), ("val", "test"))]
+    return [*files, f"reward.custom_reward_function.path={folder}/reward.py"]
 
 
 def compose(*overrides: str):

@@ -39,13 +39,10 @@ def unmerged(grpo) -> None:
 
 
 TALKS = [f"--environment={ROOT / 'examples' / 'environments.py'}:SecondAttempt", "--max_turns=2"]
-RUNS = {
-    "learns": (LEARNS, None),
-    "adapters": ([*SHORT, "--lora_rank=4", "--learning_rate=1e-2"], None),
-    "talks": ([*SHORT, *TALKS, "--temperature=1.3", "--max_conversation_tokens=160"], None),
-    "partly": (SHORT, partly),
-    "unmerged": ([*SHORT, "--lora_rank=4", "--learning_rate=1e-2"], unmerged),
-}
+ADAPTERS = [*SHORT, "--lora_rank=4", "--learning_rate=1e-2"]
+RUNS = {"learns": (LEARNS, None), "adapters": (ADAPTERS, None), "partly": (SHORT, partly)}
+RUNS |= {"talks": ([*SHORT, *TALKS, "--temperature=1.3", "--max_conversation_tokens=160"], None)}
+RUNS |= {"unmerged": (ADAPTERS, unmerged)}
 
 
 def outcome(folder: Path, name: str) -> tuple[int, str]:

@@ -192,11 +192,8 @@ def test_adapters_are_sampled_with(adapted):
 def test_an_adapter_that_is_not_merged_is_noticed(adapted, monkeypatch):
     """Checksums of what was copied cannot see it: the log-probs do."""
     weights = adapted.weights
-    base = {
-        name.replace(".base_layer", ""): x
-        for name, x in adapted.models.policy.get_base_model().state_dict().items()
-        if "lora_" not in name
-    }
+    found = adapted.models.policy.get_base_model().state_dict().items()
+    base = {name.replace(".base_layer", ""): x for name, x in found if "lora_" not in name}
     monkeypatch.setattr(adapted, "weights", lambda: ((name, base[name]) for name, _ in weights()))
     with pytest.raises(StaleSamplerError, match="log-probs differ by"):
         adapted.sync(0)

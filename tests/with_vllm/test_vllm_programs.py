@@ -18,9 +18,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-# ------------------------------------------------------------------------------------------------ evaluation.py
-
-
 DATA = ROOT / "tests" / "data" / "evaluation"
 PROBLEMS = ["--task", "math:template=gsm8k", "--data", DATA / "problems.jsonl"]
 PROBLEMS += ["--max_new_tokens", 40, "--cache", "false"]
@@ -67,9 +64,6 @@ def test_vllm_plays_the_conversations_of_our_engine(tmp_path, wide):
         values.pop("tool_seconds")
     assert theirs[0] == ours[0] and sum(ours[0]["calls"]["top"]) > 12
     assert [s["pieces"] for s in theirs[1]] == [s["pieces"] for s in ours[1]]
-
-
-# ------------------------------------------------------------------------------------------------ grpo_train.py
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -12,9 +11,9 @@ import urllib.request
 import pytest
 import torch
 import transformers
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, read_lines, script_env, without_clock
+from conftest import ASSETS, SCRIPTS, TINY_LM, free_port, load_script, read_lines, torchrun, without_clock
 from safetensors.torch import load_file
-from vllm_helpers import ENV, SAMPLED, metrics
+from vllm_helpers import SAMPLED, metrics
 
 REWARDS = '''
 import random
@@ -28,19 +27,13 @@ def noisy(prompts, completions, **kwargs):
 '''
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with 64 held-out rows, 200 training rows and a reward that draws."""
     folder = tmp_path_factory.mktemp("data")
-    for name, source, count in (("train", TRAIN_DATA, 200), ("eval", EVAL_DATA, 64)):
-        lines = source.read_text().splitlines(keepends=True)[:count]
-        (folder / f"{name}.jsonl").write_text("".join(lines))
+    for name, count in (("train", 200), ("eval", 64)):
+        lines = (ASSETS / "data" / f"arithmetic_{name}.jsonl").read_text().splitlines(keepends=True)
+        (folder / f"{name}.jsonl").write_text("".join(lines[:count]))
     (folder / "rewards.py").write_text(REWARDS)
     return folder
 
@@ -103,17 +96,11 @@ def test_two_processes_have_an_engine_each_and_draw_apart(folder):
     """Of each pair of completions of a prompt, either process samples one; equal ones would have equal scores."""
     out = folder / "two"
     flags = [*SAMPLED, f"--data={folder / 'train.jsonl'}", f"--output_dir={out}", "--steps=2", "--eval_every=0"]
-    flags += ["--save_every=0", "--algorithm=grpo", "--group_size=2"]
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
-    command = [sys.executable, *launch, str(SCRIPTS / "ppo_train.py"), *flags]
-    done = subprocess.run(command, env=script_env(ENV), capture_output=True, text=True)
+    done = torchrun(SCRIPTS / "ppo_train.py", *flags, "--save_every=0", "--algorithm=grpo", "--group_size=2")
     assert done.returncode == 0, done.stderr[-3000:]
     lines = metrics(out)
     assert len(lines) == 2 and all(line["mismatch/kl"] < 1e-9 for line in lines)
     assert all(line["reward/zero_std_frac"] < 1 for line in lines)
-
-
-# ------------------------------------------------------------------------------------------------ a teacher behind vLLM
 
 
 class Server:
@@ -129,9 +116,7 @@ class Server:
 
     def start(self) -> None:
         with self.log.open("a") as out:
-            self.process = subprocess.Popen(
-                self.command, env=script_env(ENV), stdout=out, stderr=out, start_new_session=True
-            )
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, start_new_session=True)
 
     def wait(self) -> str:
         """Wait until it answers; return its URL."""
@@ -197,7 +182,7 @@ def test_a_server_teaches_a_student_that_vllm_samples(folder, teacher, tmp_path,
 
 @pytest.mark.parametrize("more", [["--objective=policy_gradient"], ["--objective=jsd", "--kl_top_k=6"]])
 def test_a_server_teaches_what_the_same_local_model_does(folder, learned, teacher, tmp_path, more):
-    (tmp_path / "few.jsonl").write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:8]))
+    (tmp_path / "few.jsonl").write_text("".join((folder / "eval.jsonl").read_text().splitlines(keepends=True)[:8]))
     flags = [*more, "--rollout_engine=hf", "--steps=2", "--batch_size=16", f"--eval_data={tmp_path / 'few.jsonl'}"]
     flags += ["--adam_eps=1e-5"]  # with less, AdamW makes whole steps of gradients that are rounding
     for name, who in (("served", teacher.wait()), ("local", learned / "final")):
@@ -209,9 +194,6 @@ def test_a_server_teaches_what_the_same_local_model_does(folder, learned, teache
     assert len(losses) == 2 and all(a == pytest.approx(b, rel=1e-3, abs=1e-5) for a, b in losses)
 
 
-# ------------------------------------------------------------------------------------------------ warm_start.py
-
-
 def test_a_warm_start_samples_with_vllm_and_its_weights_follow(folder, tmp_path):
     """Round 1 trains on vLLM's samples of the start; the held-out log-probs after it are the new policy's, not its."""
     flags = "--self --samples=4 --prompts_per_round=16 --max_draws=1 --rounds=1 --min_rounds=1 --max_prompt_tokens=40"
@@ -221,9 +203,8 @@ def test_a_warm_start_samples_with_vllm_and_its_weights_follow(folder, tmp_path)
     first = tmp_path / "run" / "rounds" / "round-001"
     sampled = [one for part in (first / "samples").iterdir() for one in read_lines(part)]
     passed = {(one["row"], one["text"]) for one in sampled if one["passed"]}
-    assert (
-        len(sampled) == 64 and {(one["row"], one["text"]) for one in read_lines(first / "supervised.jsonl")} <= passed
-    )
+    assert {(one["row"], one["text"]) for one in read_lines(first / "supervised.jsonl")} <= passed
+    assert len(sampled) == 64
     after = [one for part in (first / "held_out").iterdir() for one in read_lines(part)]
     tokenizer = transformers.AutoTokenizer.from_pretrained(TINY_LM)
     for source, same in ((tmp_path / "run" / "final", True), (TINY_LM, False)):
