@@ -39,8 +39,8 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
         ids = encode_prompt(tokenizer, prompt, **template)
     except Exception as error:  # templates may raise anything, such as "system role not supported"
         raise UserError(
-            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
-            "roles, or --chat_template FILE"
+            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try the "
+            "system message's text at the start of the user's, or --chat_template FILE"
         ) from error
     need(ids, f"{where}: got a prompt without tokens; expected at least one")
     return ids
@@ -82,7 +82,8 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
         read = loader.load_rows(source).rows
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
-    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
     return [(f"{source}, row {row['id']}", row) for row in read]
 
 

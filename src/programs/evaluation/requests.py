@@ -71,7 +71,8 @@ def refusals_told() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise UserError(f"got a prompt that the chat template refuses ({error}); try --chat_template off") from error
+        fix = "the system message's text at the start of the user's, or, for a base model, --chat_template off"
+        raise UserError(f"got a prompt that the chat template refuses ({error}); try {fix}") from error
 
 
 def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], list[int]]:
