@@ -1,5 +1,6 @@
 """Batch sizes by the memory that is free, runs that cannot fit, and memory that runs out during a run."""
 
+import dataclasses
 import json
 import types
 from unittest.mock import Mock
@@ -125,6 +126,14 @@ def test_what_would_fit_is_named_with_its_need_and_fits():
     assert bits and "--load_in_4bit" in bits[0]
     config.resume = True  # adapters are another run
     assert not list(ppo.lighter_that_fit(config, sizes, 4 * GIB))
+
+
+def test_ppo_is_told_to_share_its_critic():
+    ppo = load_script("ppo_train")
+    config = ppo.Config(model=str(TINY_LM), precision="fp32", device="cpu")
+    sizes = ppo.sizes_of_run(config, [{"prompt_ids": [1] * 8}], 1)
+    need = ppo.choose(dataclasses.replace(config, critic="shared"), sizes, 0, heed=False)
+    assert next(ppo.lighter_that_fit(config, sizes, need)).startswith("--critic shared (")
 
 
 ERRORS = {

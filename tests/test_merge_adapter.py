@@ -1,6 +1,7 @@
 """merge_adapter.py: the folder is base + scaling B A in the asked dtype, measured; and what it refuses."""
 
 import json
+import logging
 import shutil
 
 import pytest
@@ -103,8 +104,10 @@ def test_other_kinds_of_lora_and_tied_weights_are_merged_right(kind, tmp_path, c
 def test_an_adapter_that_was_not_trained_is_told(tmp_path, capsys):
     base = AutoModelForCausalLM.from_pretrained(TINY_LM)
     get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM")).save_pretrained(tmp_path / "new")
+    logging.getLogger("bitsandbytes").setLevel(logging.NOTSET)
     code, out, said = run(capsys, tmp_path / "new", "--base", TINY_LM, "--output", tmp_path / "merged")
     assert code == 1 and json.loads(out)["largest_weight_change"] == 0 and "was it trained?" in said
+    assert not logging.getLogger("bitsandbytes").isEnabledFor(logging.WARNING)  # of a kernel that is not needed
 
 
 def scaled(folder, target, factor: float):

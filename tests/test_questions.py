@@ -117,8 +117,10 @@ def test_chats_without_a_prompt_are_read_as_by_the_loader(tmp_path, capsys):
     write_lines(tmp_path / "d.jsonl", [{"messages": turns, "level": 1}, {"messages": turns[:1], "level": 2}])
     (place, row), (_, asked) = read_prompts(file, "prompt")
     assert (row["prompt"], row["completion"], row["level"], asked["prompt"]) == (turns[:1], turns[1:], 1, turns[:1])
-    assert place.startswith(file) and "read by data_loader.py" in capsys.readouterr().err
+    assert place.startswith(file) and "read by data_loader.py; the last answer" in capsys.readouterr().err
     assert [row for _, row in read_prompts(file, "messages")] == read_rows(file)
+    write_lines(tmp_path / "d.jsonl", [{"messages": turns[:1]}])
+    assert len(read_prompts(file, "prompt")) == 1 and "the last answer" not in capsys.readouterr().err
     write_lines(tmp_path / "d.jsonl", [{"messages": [{"role": "nobody", "content": "2+2?"}]}])
     with pytest.raises(UserError, match=r"d\.jsonl:1: .*'nobody'"):
         read_prompts(file, "prompt")

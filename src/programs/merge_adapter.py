@@ -25,6 +25,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from parts.foundation.exit_codes import quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.adapters import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
@@ -157,6 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--base", metavar="M", help="folder or hub id (default: what the adapter's config names)")
     parser.add_argument("--dtype", choices=[*DTYPES], help="dtype of the weights (default: what the base declares)")
     args = parse_flags(parser, argv)
+    quiet_environment()
     try:
         report = merged_folder(args)
     except UserError as error:

@@ -133,7 +133,7 @@ def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: boo
     lora = {} if config.lora_rank else {"lora_rank": 16}
     packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
     small = [lora, lora | recompute, packed, packed | recompute]
-    return [[recompute], shorter, [one for one in small if one and one != recompute]]
+    return [[{"critic": "shared"}], [recompute], shorter, [one for one in small if one and one != recompute]]
 
 
 def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:

@@ -54,9 +54,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
     rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
     if cut and min(cut) > 0.95 and not rose:
-        faults.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
-        )
+        faults.append("nearly every completion is cut at the length limit; try a higher one, or first a warm start")
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
         faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults

@@ -4,13 +4,12 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.data.chat import TemplateForm, chat_text, joined_text, template_settings
-from parts.data.prompts import encode_prompt, encode_text
-from parts.foundation.messages import UserError, need, say
+from parts.data.prompts import encode_prompt, encode_text, refusals_told
+from parts.foundation.messages import need, say
 from parts.foundation.processes import dealt, gather_rows, raised_in_all, world
 from parts.rewards.user_code import user_text
 from programs.evaluation.rows import given_texts
@@ -63,15 +62,6 @@ def add_shots(question, shots: list[tuple], system: str, chat: bool):
     for q, answer in as_text:
         head += [{"role": "user", "content": q}, {"role": "assistant", "content": answer}]
     return head + messages
-
-
-@contextlib.contextmanager
-def refusals_told() -> Iterator[None]:
-    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
-    try:
-        yield
-    except Exception as error:
-        raise UserError(f"got a prompt that the chat template refuses ({error}); try --chat_template off") from error
 
 
 def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], list[int]]:
