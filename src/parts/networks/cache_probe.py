@@ -220,10 +220,11 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         f"got {name}, whose states differ between a whole text and one token at a time with a cache; expected equal "
         "states; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
+    again = ", and reads the whole conversation again at each turn" if getattr(config, "environment", "") else ""
     notes = (
         (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
         (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
-        (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
+        (measured.plain, "{} builds masks for each token" + again),
         (
             measured.groups or not can_group,
             "the cache of {} cannot share a prompt among completions: its states would change",
