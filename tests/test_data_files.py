@@ -235,6 +235,9 @@ def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path
     rows = [{"prompt": "As JSON", "output": [{"x": 1, "y": y}]} for y in (None, 2)]  # no messages: nulls stay
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     assert read_rows(str(tmp_path / "rows.parquet")) == rows
+    floats = pyarrow.table({"prompt": ["?"], "answer": pyarrow.array([0.1], pyarrow.float32())})  # 0.10000000149011612
+    pyarrow.parquet.write_table(floats, tmp_path / "rows.parquet")
+    assert read_rows(str(tmp_path / "rows.parquet")) == [{"prompt": "?", "answer": 0.1}]
 
 
 # ------------------------------------------------------------------------------------------------ spreadsheets
