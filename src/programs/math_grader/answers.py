@@ -13,6 +13,7 @@ from typing import Any
 from parts.data.answer_marks import accepted, boxes_in, is_heading, marked_gold
 from parts.data.stated_answers import (
     HEDGE,
+    NEGATED,
     WEAK_MARK,
     corrected,
     has_mark,
@@ -30,21 +31,26 @@ from programs.math_grader.worker import _WORKER, _math_worker, one_item
 
 _FIRM = re.compile(r"\\(?:boxed|fbox)|(?i:<answer>)")
 _THOUGHT, _THOUGHT_END = (
-    rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
+    rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]|<\|(?:{words})\|>"
+    for slash, words in (
+        ("", r"begin_of_thought|channel\|>analysis<\|message"),
+        ("/", r"end_of_thought|channel\|>final<\|message"),
+    )
 )
 
 
-_SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is
-    r"^(?:that )?(?:[Hh]e|[Ss]he|[Ii]t|[Tt]hey|[Ww]e|[Tt]he [a-z]+"
-    r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
-    r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
+_SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is, The least value of x is
+    rf"^ ?(?!.*(?:{NEGATED}))(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)(?:that )?"
+    r"(?:(?:(?i:he|she|it|they|we|there|the(?: [a-z]+){1,6})|[A-Z][a-z]+(?:['’]s [a-z]+)?)"
+    r" (?:is|are|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?)|[A-Z][a-z]+(?: [a-z]+)?:)"
+    r" (?=-? ?\\?[$＄€£]?(?:\d|\\frac|√))"
 )
 _MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means
 _WORKING = re.compile(r" *\(([^()]+)\)[.*]*$")
 _RESTATED = re.compile(r"^\s*(?:or|i\.e\.,?|that is,?|which is|equivalently,?|equal to|=)\s")
 _NUMBER = re.compile(r"[*$\\( ]*(-?\d[\d,]*(?:\.\d+)?)")
-_TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")
-_NOUN = re.compile(r"[$€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
+_TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$＄€£]?\d)")
+_NOUN = re.compile(r"[$＄€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
 
 
 def _without_working(answer: str, gold: str) -> str:
@@ -246,7 +252,8 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
     if equal is False:
-        for short in (without_words(answer), _SUBJECT.sub("", answer), _without_working(answer, expected)):
+        plain = _clean(answer)
+        for short in (without_words(answer), _SUBJECT.sub("", plain), _without_working(plain, expected)):
             if equal is False and short != answer:
                 answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
