@@ -264,12 +264,6 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     return None if equal is None else float(bool(answer) and equal)
 
 
-def with_end_of_options(argv: list[str]) -> list[str]:
-    """The arguments with `--` before the first that begins with a single minus, as -4i is an answer, not an option."""
-    first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
-    return argv if "--" in argv or first == len(argv) else [*argv[:first], "--", *argv[first:]]
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
@@ -280,7 +274,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("text", help="a completion")
     parser.add_argument("gold", help="its gold answer")
-    args = parser.parse_args(with_end_of_options(sys.argv[1:] if argv is None else argv))
+    argv = sys.argv[1:] if argv is None else argv
+    # -4i is an answer, not an option
+    first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
+    args = parser.parse_args(argv if "--" in argv else [*argv[:first], "--", *argv[first:]])
     tell(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
     return 0
 

@@ -60,17 +60,14 @@ def _sections(text: str, tag: str) -> list[str]:
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
-    """(label, content) of every closed fenced block."""
-    lines = text.split("\n")
+    """(label, content) of every closed fenced block, without its first fence's indentation, as in a list."""
+    lines, blocks = text.split("\n"), []
     fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
-    pairs = zip(fences[::2], fences[1::2], strict=False)
-    return [(lines[start].strip(" \t\r`").lower(), _inside(lines, start, end)) for start, end in pairs]
-
-
-def _inside(lines: list[str], start: int, end: int) -> str:
-    """The lines between two fences without the first fence's indentation, as a block may be in a list."""
-    indent = len(lines[start]) - len(lines[start].lstrip())
-    return re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
+    for start, end in zip(fences[::2], fences[1::2], strict=False):
+        indent = len(lines[start]) - len(lines[start].lstrip())
+        content = re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
+        blocks.append((lines[start].strip(" \t\r`").lower(), content))
+    return blocks
 
 
 def _code(text: str) -> str:
