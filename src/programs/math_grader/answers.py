@@ -42,7 +42,8 @@ _THOUGHT, _THOUGHT_END = (
 _SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is, The least value of x is
     rf"^ ?(?!.*(?:{NEGATED}))(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)(?:that )?"
     r"(?:(?:(?i:he|she|it|they|we|there|the(?: [a-z]+){1,6})|[A-Z][a-z]+(?:['’]s [a-z]+)?)"
-    r" (?:is|are|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?)|[A-Z][a-z]+(?: [a-z]+)?:)"
+    r" (?:is|are|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?)"
+    r"|(?:Minimum|Maximum|Total|Sum|Result|Value)(?: [a-z]+)?:)"
     r" (?=-? ?\\?[$＄€£]?(?:\d|\\frac|√))"
 )
 _MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means

@@ -11,7 +11,7 @@ from parts.data.stated_answers import ROUGHLY, narrow, ungrouped
 from parts.rewards.contexts import SCALE_WORDS
 
 _TEXT = (
-    r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|boldsymbol|vec|overrightarrow|boxed|fbox|underline"
+    r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|boldsymbol|vec|boxed|fbox|underline"
     r"|ensuremath|ce)(?![a-z])"
 )
 _MONEY = "＄€£¥₹₩₽₺₫₪฿₴₦"
@@ -67,6 +67,8 @@ _CLEAN = [
         (r"\\(?:(?:text)?color|colorbox|hspace|phantom)(?![a-z])\*?\s*\{[^{}]*\}", ""),
         (r"(?:\{|^)([^{}]*)\\over(?![a-z])([^{}]*)(?:\}|$)", r"\\frac{\1}{\2}"),
         (r"\\%", "%"),
+        (r"\\(?:vec|overrightarrow)\s*\{\s*([A-Z])\s*([A-Z])\s*\}", r"\1_{to\2}"),  # AB is not BA
+        (r"\\overrightarrow(?![a-z])", r"\\vec"),
         (r"\\(?:SI|qty|num)\s*\{([^{}]*)\}(?:\s*\{([^{}]*)\})?", r"\1 \2"),
         (r"\(?(?:\\[bp]?mod|(?<=[( ])mod)(?![a-z])\s*\{?\s*(\w+)\s*\}?\)?", r" (mod \1)"),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
@@ -86,8 +88,12 @@ _CLEAN = [
         (r"^\s*(?:either\b(?=.*\bor\b)|both\b(?=.*\band\b))", ""),
         (r"\b(?i:inf(?:inity)?)\b", "∞"),
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
+        (r"(?<![A-Za-z\\])(sin|cos|tan|cot|sec|csc|ln|log)x(?![A-Za-z])", r"\1 x"),
         (r"\+/-", "±"),
-        (r"(?<=[\dA-Za-z)}π]) ?[或和与及、] ?(?=-? ?[\dA-Za-z\\(√π])", " or "),
+        (
+            r"(?<=[\dA-Za-z)}π甲乙丙丁]) ?([或和与及、]) ?(?=-? ?[\dA-Za-z\\(√π甲乙丙丁])",
+            lambda m: " or " if m[1] == "或" else ", ",
+        ),
         (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
         (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"),
         (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"),
@@ -121,8 +127,7 @@ _CLEAN = [
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|D\.N\.E|(?i:(?:the limit )?does not exist|not defined)) ?$", "undefined"),
-        # x = 2n + 1, n ∈ Z: the parameter is called k
-        (r"^(.+?)[ ,;(]{1,4}([a-z]) ?∈ ?Z ?\)? ?$", lambda m: re.sub(rf"(?<![a-z\\]){m[2]}(?![a-z])", "k", m[1])),
+        (r"^(.+?)[ ,;(]{1,4}([a-z]) ?∈ ?Z ?\)? ?$", lambda m: _parameter(m)),
         (r"^((?:[^⦃]*[=∈])?) ?⦃ ?([^\s⦃⦄,;|:<>≤≥≠±][^⦃⦄,;|:<>≤≥≠±]*)⦄ ?$", r"\1 \2"),  # a set of one
         (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
         (rf"^ ?(\d\d?){_TH} (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
@@ -136,7 +141,7 @@ _CLEAN = [
             lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}",
         ),
         (r"^ ?\(?(\d[\dA-Fa-f]*|[A-F]+)\)? ?(?:_|\(?base) ?\{? ?(\w+) ?[})]* ?$", r"\1_{\2}"),
-        (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
+        (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
         (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
         (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
         (rf"^ ?(?:between ({_AMOUNT}) and|(?:from )?({_AMOUNT}) to) (?={_AMOUNT})", r"\1\2-"),
@@ -262,6 +267,13 @@ def _compound(text: str) -> str:
 def _lines(text: str) -> str:
     """The lines of aligned or cases as a list; a line that begins with = continues the one above."""
     return re.sub(r"\s*⏎\s*", ", ", re.sub(r"⏎\s*&?\s*(?==)", "", text).replace("&", ""))
+
+
+def _parameter(m: re.Match) -> str:
+    """x = 2n + 1 of x = 2n + 1, n ∈ Z, with k for n; other texts, such as x > 3, x ∈ Z, stay."""
+    names = {*re.findall(rf"(?<![a-z\\])[k{m[2]}](?![a-z])", m[1])}
+    is_side = re.search(rf"(?:^|[<>≤≥≠=]) ?{m[2]} ?(?:$|[<>≤≥≠=])", m[1])
+    return m[0] if is_side or names != {m[2]} else re.sub(rf"(?<![a-z\\]){m[2]}(?![a-z])", "k", m[1])
 
 
 def _repeating(whole, start, cycle) -> str:
