@@ -254,7 +254,8 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     equal = math_equal(answer, expected)
     if equal is False:
         plain = _clean(answer)
-        for short in (without_words(answer), _SUBJECT.sub("", plain), _without_working(plain, expected)):
+        worked = (_without_working(form, expected) for form in (answer, plain))
+        for short in (without_words(answer), _SUBJECT.sub("", plain), *worked):
             if equal is False and short != answer:
                 answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):

@@ -37,10 +37,10 @@ _NUMBER = re.compile(
     rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"
 )
-_FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac ?(?:\{(\d{1,20})\}\{(\d{1,20})\}|(\d) ?(\d))")
+_FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac ?(?:\{(\d{1,20})\}\{(\d{1,20})\}|(\d) ?(\d)(?!\d))")
 _SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
-_SCALED = re.compile(
-    rf"(?ai:(?<=\d) ?({'|'.join(SCALE_WORDS)})s?(?![a-z]|(?<=千)[克米瓦]))|([$€£¥₹] ?[\d.,]+)([kKMB])[*_]*$"  # no 千克
+_SCALED = re.compile(  # no 千克
+    rf"(?ai:(?<=\d) ?({'|'.join(SCALE_WORDS)})s?(?![a-z]|(?<=千)[克米瓦]))|([$€£¥₹] ?[\d.,]+)([kKMB])(?![\w$^])"
 )
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
@@ -98,7 +98,7 @@ def extract_answer(text: str, marked=True) -> str | None:
 def _trimmed(text: str) -> str:
     """A text without the marks that enclose it; money such as $1M keeps its sign."""
     bare = text.strip(_AROUND)
-    return f"${bare}" if text.count("$") == 1 and re.fullmatch(r"[\d.,]+[kKMB]", bare) else bare
+    return f"${bare}" if text.count("$") == 1 and re.match(r"[\d.,]+[kKMB](?![\w$^])", bare) else bare
 
 
 def _stated(text: str) -> list[str]:
@@ -133,6 +133,7 @@ def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
     text = narrow(str(value)).strip()[:120].translate(dict.fromkeys(map(ord, "−–—﹣"), "-"))
     text = re.sub(r"\\[,;:! ]|\\approx\b", " ", re.sub(r"(?<=\d)(?:\{,\}|,?\\!|\\[,;: ])(?=\d{3})", ",", text))
+    text = re.sub(r"(?i)^(?:negative|minus) (?=[$\d])", "-", text)
     restated = _RESTATED.fullmatch(text)  # 12 (a dozen)
     if restated and (number := _number(restated[1])) and number == _number(re.sub("^(?:an?|one) ", "1 ", restated[2])):
         return number
