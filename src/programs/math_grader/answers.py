@@ -253,10 +253,10 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
     if equal is False:
-        plain = _clean(answer)
+        plain = _clean(answer) if len(answer) < 200 else answer
         worked = (_without_working(form, expected) for form in (answer, plain))
         for short in (without_words(answer), _SUBJECT.sub("", plain), *worked):
-            if equal is False and short != answer:
+            if equal is False and short not in (answer, plain):
                 answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
         formula = re.search(r"\\binom|!|(?<!10)\^|[\d%]-", _clean(expected))
