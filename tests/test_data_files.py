@@ -46,6 +46,7 @@ NESTED = {
     "columns.json": {"prompt": ["2+2?", "3+3?"], "answer": ["4", "6"]},
     "pandas.json": {"prompt": {"0": "2+2?", "1": "3+3?"}, "answer": {"0": "4", "1": "6"}},
     "pandas_table.json": {"schema": {"fields": [{"name": "prompt"}]}, "data": ROWS},
+    "pandas_split.json": {"columns": ["prompt", "answer"], "index": [0, 1], "data": [[*row.values()] for row in ROWS]},
     "pandas_index.json": {"0": ROWS[0], "1": ROWS[1]},
     "viewer.json": {"features": [], "rows": [{"row_idx": i, "row": row} for i, row in enumerate(ROWS)]},
     "array.jsonl": ROWS,
@@ -227,6 +228,9 @@ def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path
     rows = [{"prompt": "As JSON", "output": [{"x": 1, "y": y}]} for y in (None, 2)]  # no messages: nulls stay
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     assert read_rows(str(tmp_path / "rows.parquet")) == rows
+    floats = pyarrow.table({"prompt": ["?"], "answer": pyarrow.array([0.1], pyarrow.float32())})  # 0.10000000149011612
+    pyarrow.parquet.write_table(floats, tmp_path / "rows.parquet")
+    assert read_rows(str(tmp_path / "rows.parquet")) == [{"prompt": "?", "answer": 0.1}]
 
 
 def test_an_empty_cell_is_no_answer_and_no_usable_row_is_an_error_though_bad_ones_are_skipped(loader, tmp_path):
@@ -295,6 +299,15 @@ def test_the_encoding_is_a_flag(loader, tmp_path):
     for encoding, words in (("cp125x", "unknown encoding"), ("ascii", "not UTF-8")):
         with pytest.raises(loader.UserError, match=words):
             loader.load_rows(path, encoding=encoding)
+
+
+def test_rows_of_the_hub_keep_their_objects_and_numbers(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr("parts.data.rows.hub_is_reached", lambda: True)
+    types = {"prompt": datasets.Json(), "answer": datasets.Value("float32")}
+    rows = datasets.Dataset.from_dict({"prompt": [{"a": 1}], "answer": [0.1]}, datasets.Features(types))
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **more: rows)
+    assert read_rows("nobody/nothing") == [{"prompt": {"a": 1}, "answer": 0.1}]
 
 
 def test_a_name_that_is_no_file_says_that_the_hub_cannot_be_reached(pairs_of, monkeypatch):

@@ -36,6 +36,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)

@@ -126,10 +126,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -209,7 +215,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None

@@ -13,6 +13,7 @@ from typing import Any
 from parts.data.answer_marks import accepted, boxes_in, is_heading, marked_gold
 from parts.data.stated_answers import (
     HEDGE,
+    NEGATED,
     WEAK_MARK,
     corrected,
     has_mark,
@@ -30,21 +31,27 @@ from programs.math_grader.worker import _WORKER, _math_worker, one_item
 
 _FIRM = re.compile(r"\\(?:boxed|fbox)|(?i:<answer>)")
 _THOUGHT, _THOUGHT_END = (
-    rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
+    rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]|<\|(?:{words})\|>"
+    for slash, words in (
+        ("", r"begin_of_thought|channel\|>analysis<\|message"),
+        ("/", r"end_of_thought|channel\|>final<\|message"),
+    )
 )
 
 
-_SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is
-    r"^(?:that )?(?:[Hh]e|[Ss]he|[Ii]t|[Tt]hey|[Ww]e|[Tt]he [a-z]+"
-    r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
-    r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
+_SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is, The least value of x is
+    rf"^ ?(?!.*(?:{NEGATED}))(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)(?:that )?"
+    r"(?:(?:(?i:he|she|it|they|we|there|the(?: [a-z]+){1,6})|[A-Z][a-z]+(?:['’]s [a-z]+)?)"
+    r" (?:is|are|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?)"
+    r"|(?:Minimum|Maximum|Total|Sum|Result|Value)(?: [a-z]+)?:)"
+    r" (?=-? ?\\?[$＄€£]?(?:\d|\\frac|√))"
 )
 _MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means
 _WORKING = re.compile(r" *\(([^()]+)\)[.*]*$")
 _RESTATED = re.compile(r"^\s*(?:or|i\.e\.,?|that is,?|which is|equivalently,?|equal to|=)\s")
 _NUMBER = re.compile(r"[*$\\( ]*(-?\d[\d,]*(?:\.\d+)?)")
-_TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")
-_NOUN = re.compile(r"[$€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
+_TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$＄€£]?\d)")
+_NOUN = re.compile(r"[$＄€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
 
 
 def _without_working(answer: str, gold: str) -> str:
@@ -246,8 +253,10 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
     if equal is False:
-        for short in (without_words(answer), _SUBJECT.sub("", answer), _without_working(answer, expected)):
-            if equal is False and short != answer:
+        plain = _clean(answer) if len(answer) < 200 else answer
+        worked = (_without_working(form, expected) for form in (answer, plain))
+        for short in (without_words(answer), _SUBJECT.sub("", plain), *worked):
+            if equal is False and short not in (answer, plain):
                 answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
         formula = re.search(r"\\binom|!|(?<!10)\^|[\d%]-", _clean(expected))
@@ -255,12 +264,6 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
             equal = _worked_out(answer, prompt[-1000:])
         equal = equal and not _is_copied(answer, expected, prompt[-1000:])
     return None if equal is None else float(bool(answer) and equal)
-
-
-def with_end_of_options(argv: list[str]) -> list[str]:
-    """The arguments with `--` before the first that begins with a single minus, as -4i is an answer, not an option."""
-    first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
-    return argv if "--" in argv or first == len(argv) else [*argv[:first], "--", *argv[first:]]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -273,7 +276,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("text", help="a completion")
     parser.add_argument("gold", help="its gold answer")
-    args = parser.parse_args(with_end_of_options(sys.argv[1:] if argv is None else argv))
+    argv = sys.argv[1:] if argv is None else argv
+    # -4i is an answer, not an option
+    first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
+    args = parser.parse_args(argv if "--" in argv else [*argv[:first], "--", *argv[first:]])
     tell(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
     return 0
 

@@ -49,7 +49,8 @@ def _same_number(a: _Value, g: _Value) -> bool:
         return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
     known = left | right <= {*_UNITS.values()} and "degree" not in left & right  # 25 degrees for 25 °C
-    wider = (left < right or right < left) and not known and "/" not in left ^ right  # 5 apples, 5 red apples; $5, C$5
+    # 5 apples, 5 red apples; $5, C$5
+    wider = (left < right or right < left) and not known and not {"/", "^2", "^3"} & (left ^ right)
     return _close(a, g) and (not left or not right or a.unit == g.unit or wider)
 
 

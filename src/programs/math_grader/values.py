@@ -147,7 +147,7 @@ class _Reader:
         if not _SYMBOL.fullmatch(token):
             raise _Refused(False)
         self.symbols = True  # the last sample is negative; each symbol has its own step, so that a - b is not constant
-        code = zlib.crc32(re.sub(r"[{}]", "", token).encode())
+        code = zlib.crc32(re.sub(r"[{} ]|(?<=\\)var", "", token).encode())
         place = code % 9973 / 9973 + 0.31 + self.sample * (0.418 + code // 9973 % 997 / 2500)
         return -place if self.sample == 3 else place
 
@@ -370,9 +370,10 @@ def _as_number(text: str) -> _Value:
     if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
         number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
     try:
-        words = re.fullmatch("[A-Za-z][A-Za-z' -]+", number) and (len(number) > 2 or re.search("[eiouEIOU]", number))
+        words = re.fullmatch(rf"(?!(?:{_NAMES}) \w$)(?=...|.*[eiouEIOU])[A-Za-z][A-Za-z' -]+", number)
         words = words and not re.fullmatch("(?=.*-)[a-z](?: ?[- ] ?[a-z])+", number)  # n x - y
-        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(f"{_NAMES}|degree", "", number)):
+        # a word; letters of other scripts are no symbols side by side
+        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}|[^\W\d_!-~Ͱ-Ͽ]{2}", re.sub(f"{_NAMES}|degree", "", number)):
             raise _Refused(False)
         values = []
         for sample in range(4):

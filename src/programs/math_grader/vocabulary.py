@@ -53,17 +53,22 @@ _CLEAN = [
     for old, new in (
         (r"\\\\(?:\[\w+\])?", "⏎"),
         (r"(?s)\\begin\s*\{(align(?:ed|\*)?|cases|gathered|split)\}(.*?)\\end\s*\{\1\}", lambda m: _lines(m[2])),
-        (r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|small|[lL]arge|LARGE|[hH]uge)(?![a-zA-Z])\.?", ""),
+        (
+            r"\\(?:left|right|middle|[bB]igg?[lr]?|(?:display|text)style|small|[lL]arge|LARGE|[hH]uge)(?![a-zA-Z])\.?",
+            "",
+        ),
         (r"\\\$", "＄"),
         (r"\$(?=-?[.,]?\d[^$]*$)|(?<=^[A-Z])\$(?= \d)", "＄"),  # but not one that closes a formula
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
         (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "),
-        (r"\\(?:[dtcs]|nice)frac", r"\\frac"),
+        (r"\\(?:[dtcs]|nice)(frac|binom)", r"\\\1"),
         (r"\\(?:(?:text)?color|colorbox|hspace|phantom)(?![a-z])\*?\s*\{[^{}]*\}", ""),
         (r"(?:\{|^)([^{}]*)\\over(?![a-z])([^{}]*)(?:\}|$)", r"\\frac{\1}{\2}"),
         (r"\\%", "%"),
+        (r"\\(?:vec|overrightarrow)\s*\{\s*([A-Z])\s*([A-Z])\s*\}", r"\1_{to\2}"),  # AB is not BA
+        (r"\\overrightarrow(?![a-z])", r"\\vec"),
         (r"\\(?:SI|qty|num)\s*\{([^{}]*)\}(?:\s*\{([^{}]*)\})?", r"\1 \2"),
         (r"\(?(?:\\[bp]?mod|(?<=[( ])mod)(?![a-z])\s*\{?\s*(\w+)\s*\}?\)?", r" (mod \1)"),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
@@ -83,7 +88,12 @@ _CLEAN = [
         (r"^\s*(?:either\b(?=.*\bor\b)|both\b(?=.*\band\b))", ""),
         (r"\b(?i:inf(?:inity)?)\b", "∞"),
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
+        (r"(?<![A-Za-z\\])(sin|cos|tan|cot|sec|csc|ln|log)x(?![A-Za-z])", r"\1 x"),
         (r"\+/-", "±"),
+        (
+            r"(?<=[\dA-Za-z)}π甲乙丙丁]) ?([或和与及、]) ?(?=-? ?[\dA-Za-z\\(√π甲乙丙丁])",
+            lambda m: " or " if m[1] == "或" else ", ",
+        ),
         (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
         (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"),
         (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"),
@@ -92,11 +102,8 @@ _CLEAN = [
         (r"(\\frac|\\binom|\\dot|\\bar)\s*([\da-zA-Z])", r"\1{\2}"),
         (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
         (r"\\not\s*=|(?<=\s)!=", "≠"),
-        ("<=", "≤"),
-        (">=", "≥"),
         (r"\\(?=\s*\\\{)", "∖"),
-        (r"\\\{", "⦃"),
-        (r"\\\}", "⦄"),
+        (r"<=|>=|\\[{}]", lambda m: {"<=": "≤", ">=": "≥", r"\{": "⦃", r"\}": "⦄"}[m[0]]),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
         (r"\.(\d*)\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r".\1\\overline{\2\3\4}"),
         (r"(?<!\d)(\d{,20})\.(\d{,20}?)(\d{1,9}?)\3{2,20}\s*(?:\.{3,}|\\[lc]?dots)", lambda m: _repeating(*m.groups())),
@@ -114,12 +121,13 @@ _CLEAN = [
         (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
         (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
         (r"(?<=\d) ?([A-Za-z]{2,3}) ?\* ?([A-Za-z]+)(?=/|$)", r" \1 \2"),  # 5 kg·m/s
-        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
-        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
-        (r"(?i)^ ?(?:(?:[a-z ]{,30} (?:is|are|has|have) (?<!that there is ))?no (?:real )?solutions?|none) ?$", "⦃⦄"),
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+) ?\^ ?\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+) ?\^ ?\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
+        (r"(?i)^ ?(?:(?:[a-z ]{,30} (?:is|are|ha[sv]e?) (?<!t there is ))?no (?:real )?solutions?|none|无解) ?$", "⦃⦄"),
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|D\.N\.E|(?i:(?:the limit )?does not exist|not defined)) ?$", "undefined"),
+        (r"^(.+?)[ ,;(]{1,4}([a-z]) ?∈ ?Z ?\)? ?$", lambda m: _parameter(m)),
         (r"^((?:[^⦃]*[=∈])?) ?⦃ ?([^\s⦃⦄,;|:<>≤≥≠±][^⦃⦄,;|:<>≤≥≠±]*)⦄ ?$", r"\1 \2"),  # a set of one
         (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
         (rf"^ ?(\d\d?){_TH} (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
@@ -133,7 +141,7 @@ _CLEAN = [
             lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}",
         ),
         (r"^ ?\(?(\d[\dA-Fa-f]*|[A-F]+)\)? ?(?:_|\(?base) ?\{? ?(\w+) ?[})]* ?$", r"\1_{\2}"),
-        (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
+        (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
         (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
         (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
         (rf"^ ?(?:between ({_AMOUNT}) and|(?:from )?({_AMOUNT}) to) (?={_AMOUNT})", r"\1\2-"),
@@ -150,13 +158,13 @@ _CALLS = {
     "csc": lambda x: 1 / cmath.sin(x),
 }
 _NAMES = "|".join(sorted(_CALLS, key=len, reverse=True))
-_GREEK = r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Delta|Omega|Phi|psi|ell)"
-_SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'?")
-_LETTER = re.compile(r"(?<![\\A-Za-z])[a-df-hj-zA-Z](?![A-Za-z])")  # a symbol by itself; e and i are numbers
-_TOKEN = re.compile(
-    rf"\d+(?:\.\d*)?|\.\d+|degree|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
-    rf"|{_SYMBOL.pattern}|\S"
+_GREEK = (
+    r"\\(?:var)?(?:alpha|beta|[Gg]amma|[Dd]elta|epsilon|zeta|[Tt]heta|eta|iota|kappa|[Ll]ambda|mu|nu|[Xx]i|rho|[Ss]igma"
+    r"|tau|[Pp]hi|chi|[Pp]si|[Oo]mega|ell|hbar)"
 )
+_SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{ ?\w+ ?\}}))?'?")
+_LETTER = re.compile(r"(?<![\\A-Za-z])[a-df-hj-zA-Z](?![A-Za-z])")  # a symbol by itself; e and i are numbers
+_TOKEN = re.compile(rf"\d+(?:\.\d*)?|\.\d+|degree|\\?(?:{_NAMES})(?![a-z])|{_SYMBOL.pattern}|\\[a-zA-Z]+|\S")
 _NO_UNIT = set(
     "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
@@ -199,7 +207,7 @@ _FOLD = (
     dict.fromkeys(map(ord, "−–—‐‑‒˗➖"), "-")
     | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/", 0x2032: "'"}
     | str.maketrans("⩽⩾≃×·⋅∙÷∕∶⟨⟩", "≤≥≈****//:()")
-    | str.maketrans({"∅": "⦃⦄", "Ø": "⦃⦄", "∨": " or "})
+    | str.maketrans({"∅": "⦃⦄", "Ø": "⦃⦄", "∨": " or ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]"})
     | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
 )
 _SHORT = {"K": "thousand", "M": "million", "B": "billion"}
@@ -261,6 +269,13 @@ def _lines(text: str) -> str:
     return re.sub(r"\s*⏎\s*", ", ", re.sub(r"⏎\s*&?\s*(?==)", "", text).replace("&", ""))
 
 
+def _parameter(m: re.Match) -> str:
+    """x = 2n + 1 of x = 2n + 1, n ∈ Z, with k for n; other texts, such as x > 3, x ∈ Z, stay."""
+    names = {*re.findall(rf"(?<![a-z\\])[k{m[2]}](?![a-z])", m[1])}
+    is_side = re.search(rf"(?:^|[<>≤≥≠=]) ?{m[2]} ?(?:$|[<>≤≥≠=])", m[1])
+    return m[0] if is_side or names != {m[2]} else re.sub(rf"(?<![a-z\\]){m[2]}(?![a-z])", "k", m[1])
+
+
 def _repeating(whole, start, cycle) -> str:
     return f"({int(whole + start + cycle) - int('0' + whole + start)}/{10 ** len(start) * (10 ** len(cycle) - 1)})"
 
@@ -289,6 +304,7 @@ def _clean(text: str) -> str:
         text = re.sub("(?<=[0-9])(?=[¼-¾⅐-⅞])", " ", re.sub("[º˚]", "°", text))
         for mark, signs in (("^", "[⁰¹²³⁴-⁹⁺⁻]+"), ("_", "[₀-₉]+")):
             text = re.sub(signs, lambda m, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', m[0])}}}", text)
+        text = re.sub(r"(?<=[①-⑳])[\s,，、]+(?=[①-⑳])", "", text)
         text = "".join(f" {unicodedata.digit(c)} " if c.isdigit() and not c.isdecimal() else c for c in text)  # ②
         text = narrow(unicodedata.normalize("NFKC", text).translate(_FOLD))
     text = ungrouped(text)

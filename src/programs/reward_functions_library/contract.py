@@ -37,17 +37,12 @@ def _are_tags(value) -> bool:
     return bool(names) and len({*value}) == len(value) and all(re.fullmatch(r"[^\s<>/]+", tag) for tag in value)
 
 
-_POSITIVE = "a number above 0", _number_between(0, above=True)
-_COUNT = "a whole number from 1", _number_between(1, whole=True)
-_FLAG = "True or False", lambda value: isinstance(value, bool)
-_PAIR = "(low, high), low not above high", _is_pair
-_LENGTH_UNITS = "words, characters or tokens", lambda value: value in ("words", "characters", "tokens")
 _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
-    **dict.fromkeys(("ideal", "maximum", "max_length"), _POSITIVE),
-    **dict.fromkeys(("max_characters", "ngram_size"), _COUNT),
-    **dict.fromkeys(("ignore_case", "prefilled"), _FLAG),
-    **dict.fromkeys(("correct", "wrong"), _PAIR),
-    "unit": _LENGTH_UNITS,
+    **dict.fromkeys(("ideal", "maximum", "max_length"), ("a number above 0", _number_between(0, above=True))),
+    **dict.fromkeys(("max_characters", "ngram_size"), ("a whole number from 1", _number_between(1, whole=True))),
+    **dict.fromkeys(("ignore_case", "prefilled"), ("True or False", lambda value: isinstance(value, bool))),
+    **dict.fromkeys(("correct", "wrong"), ("(low, high), low not above high", _is_pair)),
+    "unit": ("words, characters or tokens", lambda value: value in ("words", "characters", "tokens")),
     "fuzzy_match.unit": ("word or character", lambda value: value in ("word", "character")),
     "rel_tol": ("a number from 0 to below 1", _number_between(0, 1, below=True)),
     "abs_tol": ("a number from 0", _number_between(0)),

@@ -37,10 +37,10 @@ _NUMBER = re.compile(
     rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"
 )
-_FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
+_FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac ?(?:\{(\d{1,20})\}\{(\d{1,20})\}|(\d) ?(\d)(?!\d))")
 _SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
-_SCALED = re.compile(
-    rf"(?ai:(?<=\d) ?({'|'.join(SCALE_WORDS)})s?(?![a-z]|(?<=千)[克米瓦]))|([$€£¥₹] ?[\d.,]+)([kKMB])$"  # no 千克
+_SCALED = re.compile(  # no 千克
+    rf"(?ai:(?<=\d) ?({'|'.join(SCALE_WORDS)})s?(?![a-z]|(?<=千)[克米瓦]))|([$€£¥₹] ?[\d.,]+)([kKMB])(?![\w$^])"
 )
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
@@ -60,17 +60,14 @@ def _sections(text: str, tag: str) -> list[str]:
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
-    """(label, content) of every closed fenced block."""
-    lines = text.split("\n")
+    """(label, content) of every closed fenced block, without its first fence's indentation, as in a list."""
+    lines, blocks = text.split("\n"), []
     fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
-    pairs = zip(fences[::2], fences[1::2], strict=False)
-    return [(lines[start].strip(" \t\r`").lower(), _inside(lines, start, end)) for start, end in pairs]
-
-
-def _inside(lines: list[str], start: int, end: int) -> str:
-    """The lines between two fences without the first fence's indentation, as a block may be in a list."""
-    indent = len(lines[start]) - len(lines[start].lstrip())
-    return re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
+    for start, end in zip(fences[::2], fences[1::2], strict=False):
+        indent = len(lines[start]) - len(lines[start].lstrip())
+        content = re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
+        blocks.append((lines[start].strip(" \t\r`").lower(), content))
+    return blocks
 
 
 def _code(text: str) -> str:
@@ -94,8 +91,14 @@ def _found(text: str, marked=True) -> list[str]:
 
 def extract_answer(text: str, marked=True) -> str | None:
     """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without one, "" if two differ."""
-    answers = [_PLAIN.sub(r"\1", part.strip(_AROUND)) for part in _found(text, marked)]
+    answers = [_PLAIN.sub(r"\1", _trimmed(part)) for part in _found(text, marked)]
     return None if not answers else answers[-1] if len({*map(without_words, answers)}) == 1 else ""
+
+
+def _trimmed(text: str) -> str:
+    """A text without the marks that enclose it; money such as $1M keeps its sign."""
+    bare = text.strip(_AROUND)
+    return f"${bare}" if text.count("$") == 1 and re.match(r"[\d.,]+[kKMB](?![\w$^])", bare) else bare
 
 
 def _stated(text: str) -> list[str]:
@@ -130,11 +133,12 @@ def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
     text = narrow(str(value)).strip()[:120].translate(dict.fromkeys(map(ord, "−–—﹣"), "-"))
     text = re.sub(r"\\[,;:! ]|\\approx\b", " ", re.sub(r"(?<=\d)(?:\{,\}|,?\\!|\\[,;: ])(?=\d{3})", ",", text))
+    text = re.sub(r"(?i)^(?:negative|minus) (?=[$\d])", "-", text)
     restated = _RESTATED.fullmatch(text)  # 12 (a dozen)
     if restated and (number := _number(restated[1])) and number == _number(re.sub("^(?:an?|one) ", "1 ", restated[2])):
         return number
     text = _POWER.sub(lambda m: f"{'' if m.start() else 1}e{m[1]}", text)
-    text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
+    text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2] or m[4]}/{m[3] or m[5]}", text)
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
