@@ -38,6 +38,7 @@ EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
 )
+WORDED = re.compile(r"(?<![\w=:.])([A-Za-z_][\w/@]*):? +(?=[-+]?(?:\d|\.\d|nan\b|inf\b))")  # step 3: loss 0.5, reward 1
 EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
     rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
 )
@@ -123,6 +124,9 @@ class Reader:
             line = "/".join([*(name for _, name in outer), f"{title}: {value}"])
             self.sections = outer if value else (*outer, (indent, title))
         pairs = pairs_of(line) if "=" in line or ":" in line else {}
+        if not pairs and HEADING.search(line):
+            words = pairs_of(WORDED.sub(r"\1=", line))
+            pairs = words if sum(bool(common_name(name, "trl")) for name in words) > 1 else {}
         several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
         self.named = self.named or (several and any(names_step(name) and "/" not in name for name in pairs))
         headings = HEADING.findall(line)

@@ -26,7 +26,7 @@ NO_SETTINGS = re.compile(  # names of files beside a log that hold no training s
 )
 LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
 KEEPS = ("map", "shuffle", "rename_column", "rename_columns", "remove_columns", "to", "cuda", "train")  # all rows
-MOST_BYTES = 2_000_000  # larger files are not read as settings
+MOST_BYTES = 200_000  # larger files are results or data, not settings; notebooks with outputs may have ten times more
 
 
 def flat_config(config: dict, prefix: str = "") -> dict:
@@ -179,7 +179,8 @@ def read_settings(path: Path) -> dict:
     loaders = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
     loaders |= dict.fromkeys((".yaml", ".yml"), yaml.safe_load)
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < MOST_BYTES else ""
+        most = MOST_BYTES * (10 if path.suffix == ".ipynb" else 1)
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < most else ""
         if path.suffix == ".py":
             return script_settings(text)
         if path.suffix not in loaders:
@@ -258,21 +259,48 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
     }
 
 
-def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
+def is_of_run(flat: dict, rates: list) -> bool:
+    """Whether settings have the highest rate that a run logged, or one above it that it may not have reached yet."""
+    rate = as_number(common_settings(flat).get("lr"))
+    if not rates or not rate:
+        return True
+    (first, _), (end, last), highest = rates[0], rates[-1], max(value for _, value in rates)
+    reached = first <= 0.1 * end and (last < highest or min(value for _, value in rates) == highest)
+    return 0.95 * highest <= rate and (rate <= 2 * highest or not reached)
+
+
+def differ(one: dict, other: dict) -> bool:
+    """Whether settings are those of two runs of one kind: some number differs."""
+    one, other = common_settings(one), common_settings(other)
+    alike = len(other) >= 3 and one.keys() & {"lr", "group_size"} == other.keys() & {"lr", "group_size"}
+    pairs = [(as_number(one[name]), as_number(other[name])) for name in one.keys() & other.keys()]
+    return alike and any(None not in pair and pair[0] != pair[1] for pair in pairs)
+
+
+def settings_beside(folder: Path, rates: list | tuple = (), remarks: list | None = None) -> tuple[Path, dict] | None:
+    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one.
+
+    Files whose learning rate is not the logged one of `rates` are of other runs. If files of one ending are left that
+    differ in a number, none is read, and a remark says so.
+    """
     patterns = ("*.json", "*.yaml", "*.yml", "*.toml", ".hydra/*.yaml", "*.py", "*.ipynb", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    candidates = [(path, flat) for path, flat in candidates if path.suffix == ".py" or is_of_run(flat, rates)]
     path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    others = [other.name for other, more in candidates if other.suffix == path.suffix and differ(flat, more)]
+    if others and remarks is not None:
+        text = f"{path.name} and {', '.join(others[:2])} hold different settings, so none was read"
+        remarks.append(f"{text}; try --settings {path}")
     for other, flags in candidates if path.suffix == ".py" else ():  # a script's command line overrides its defaults
         flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
     known = common_settings(flat)
-    return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
+    return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} and not others else None
 
 
-def settings_of(folder: Path) -> tuple[Path, dict] | None:
+def settings_of(folder: Path, rates: list | tuple = (), remarks: list | None = None) -> tuple[Path, dict] | None:
     """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
-    if inside := settings_beside(folder) or settings_beside(folder / "job"):
+    if inside := settings_beside(folder, rates, remarks) or settings_beside(folder / "job", rates, remarks):
         return inside
     script = script_of_output(folder)
     return (script, read_settings(script)) if script else None
@@ -300,7 +328,8 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             "script with names such as temperature, learning_rate, num_generations",
         )
     elif folder and not run.knows_settings():
-        path, flat = settings_of(folder) or settings_beside(folder.parent) or (path, flat)
+        known = run.points("lr"), run.remarks
+        path, flat = settings_of(folder, *known) or settings_beside(folder.parent, *known) or (path, flat)
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
         common = verl_settings(flat) if is_verl else common_settings(flat)

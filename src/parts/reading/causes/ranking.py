@@ -55,6 +55,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
         usual = gained and (held_out or series != "length")  # without held-out data, the score may pay for length
+        usual = usual and last > 0.01 * first
         usual = usual or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
