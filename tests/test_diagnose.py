@@ -1192,6 +1192,7 @@ JOINED = {  # files of several parts: (file, text, common name -> its figures)
         EVERY,
     ),
     "a history by columns": ("a.json", json.dumps({"step": [*EVERY], "reward": [*EVERY.values()]}, indent=1), EVERY),
+    "tensorboard": ("run-a-tag-train_reward.csv", "Wall time,Step,Value\n" + lines("17.5,{n},{r}\n"), EVERY),
     "newest first": ("a.csv", "step,reward\n" + "".join(lines("{n},{r}\n").splitlines(True)[::-1]), EVERY),
     "a second run": ("a.log", lines("step={n} reward=0.9 kl=0.5\n", 1, 40) + lines(STEP), EVERY),
     "a second run of one row": ("a.log", lines(STEP) + "Before: step=1 reward=0.1 kl=0.0\n", EVERY),
