@@ -280,7 +280,7 @@ def read_named(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
                 lines = (line.replace(",", ".") for line in lines)
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
             names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
-            if {*names} == {"Wall time", "Step", "Value"}:  # tensorboard's export, whose file is run-RUN-tag-TAG.csv
+            if "-tag-" in path.stem and {*names} == {"Wall time", "Step", "Value"}:  # of tensorboard
                 names["Value"] = path.stem.rpartition("-tag-")[2].replace("train_", "train/", 1)
             twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
             need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")

@@ -113,21 +113,20 @@ def replace_training(record: dict, folder: str) -> None:
     arguments.__post_init__, trainer.__init__, trainer.train = shrink, init_with_few_rows, train_one_step
 
 
-def stay_on_cpu(module: type) -> None:
+def stay_on_cpu(model: type) -> None:
     """Make model.to("cuda") and model.cuda() leave the model where it is."""
-    move = module.to
+    move = model.to
 
     def to(self, *places, device=None, **more):
         places = [place for place in places if not str(place).startswith("cuda")]
         return move(self, *places, **more) if places or more else self
 
-    module.to, module.cuda = to, lambda self, *_: self
+    model.to, model.cuda = to, lambda self, *_: self
 
 
 def one_step(file: str, folder: str, model: str, data: str) -> int:
     """What the trial process does: run the script with a small model and few rows until its first step ends."""
     import datasets
-    import torch
     import transformers
 
     def load(*_, split=None, **__):
@@ -135,7 +134,7 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
         return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
 
     record: dict = {"notes": []}
-    stay_on_cpu(torch.nn.Module)
+    stay_on_cpu(transformers.PreTrainedModel)
     replace_loading(folder, model, record["notes"])
     datasets.load_dataset = load if data else datasets.load_dataset
     replace_training(record, folder)
