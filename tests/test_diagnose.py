@@ -309,8 +309,9 @@ a reward of ten times its scale from step 31 on | json 1 60 - | jump_at_restart!
     reward = (0.4 + 0.01 * (n % 5)) * (1 + 9 * (n > 30)); reward_std = 0.4 * (1 + 9 * (n > 30))
 the same without its spread | json 1 60 - | jump_at_restart! broken |
     reward = (0.4 + 0.01 * (n % 5)) * (1 + 9 * (n > 30))
-rare answers that become frequent at once | json 1 60 - | learned | reward = (0.05 + 0.45 * (n > 30)) * (1 + n % 3 / 9);
-    reward_std = 0.22 + 0.28 * (n > 30)
+rare answers that become frequent at once | json 1 60 - | learned | reward = (0.01 + 0.05 * (n > 30)) * (1 + n % 3 / 9);
+    reward_std = 0.03 + 0.14 * (n > 30)
+a log without a score | json 1 12 - | too short | kl = 0.1; loss = 0.1
 an entropy that is lost in a run that learns | json 1 200 - | learned seen | entropy = math.exp(-n / 20);
     reward = 0.4 + 0.01 * (n % 5) + 0.001 * n
 a penalty | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5) - 0.15 * math.exp(-n / 30);
@@ -1130,6 +1131,7 @@ a comment above the columns | csv | # mine\nstep,reward\n => {n},{r}\n |
 completions in between | log | Step 1: add 3.\nThe final reward: 9 points\nstep={n} reward={r} kl={k}\n | kl
 entropy as a term of the loss | log | step={n} reward={r} entropy_loss=-0.5\n | entropy=0.5
 a word before the name | log | step={n} reward={r} eval reward: 0.9\n | held_out=0.9
+a text of figures | log | Step {n}\nreward: {r} | kl: {k}\nstep 2 gives reward 5 and score 10\n | kl
 a sentence of an evaluation | log | Step {n} | reward: {r} | kl: {k}\nValidation at step {n}: reward: 0.9, x: 1\n | kl
 a column of the split | jsonl | {{"step": {n}, "split": "train", "reward": {r}}}\n{{"step": {n}, "split": "eval", \
 "reward": 0.9}}\n | held_out=0.9

@@ -124,7 +124,8 @@ class Reader:
             line = "/".join([*(name for _, name in outer), f"{title}: {value}"])
             self.sections = outer if value else (*outer, (indent, title))
         pairs = pairs_of(line) if "=" in line or ":" in line else {}
-        if not pairs and HEADING.search(line):
+        heading = None if pairs else HEADING.search(line)
+        if heading and WORDED.match(line[heading.end() :].lstrip(" :|,/()[]0123456789")):
             words = pairs_of(WORDED.sub(r"\1=", line))
             pairs = words if sum(bool(common_name(name, "trl")) for name in words) > 1 else {}
         several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)

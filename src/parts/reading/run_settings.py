@@ -260,45 +260,48 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
 
 
 def is_of_run(flat: dict, rates: list) -> bool:
-    """Whether settings have the highest rate that a run logged, or one above it that it may not have reached yet."""
-    rate = as_number(common_settings(flat).get("lr"))
-    if not rates or not rate:
+    """Whether a learning rate in a file is the highest logged one, up to rounding, or one that may not be reached."""
+    endings = tuple(f".{name}" for name in SETTINGS["lr"].split())
+    given = [as_number(value) for key, value in flat.items() if f".{key}".endswith(endings)]
+    values = [value for _, value in rates]
+    if not any(given) or not any(values):
         return True
-    (first, _), (end, last), highest = rates[0], rates[-1], max(value for _, value in rates)
-    reached = first <= 0.1 * end and (last < highest or min(value for _, value in rates) == highest)
-    return 0.95 * highest <= rate and (rate <= 2 * highest or not reached)
+    # a log from the beginning reached the peak if its rate is constant or fell
+    reached = rates[0][0] <= 0.1 * rates[-1][0] and (values[-1] < max(values) or min(values) == max(values))
+    return any(rate and 0.5 <= rate / max(values) <= (2 if reached else math.inf) for rate in given)
 
 
 def differ(one: dict, other: dict) -> bool:
-    """Whether settings are those of two runs of one kind: some number differs."""
+    """Whether two files set the learning rate or group size of runs, and differ in a number."""
     one, other = common_settings(one), common_settings(other)
-    alike = len(other) >= 3 and one.keys() & {"lr", "group_size"} == other.keys() & {"lr", "group_size"}
+    kinds = [known.keys() & {"lr", "group_size"} for known in (one, other)]
     pairs = [(as_number(one[name]), as_number(other[name])) for name in one.keys() & other.keys()]
-    return alike and any(None not in pair and pair[0] != pair[1] for pair in pairs)
+    alike = len(other) >= 3 and kinds[0] and kinds[0] == kinds[1]
+    return bool(alike) and any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
-def settings_beside(folder: Path, rates: list | tuple = (), remarks: list | None = None) -> tuple[Path, dict] | None:
-    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one.
+def settings_beside(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
+    """(file, settings) of the file with the most known settings in a folder that may be of a run with these rates.
 
-    Files whose learning rate is not the logged one of `rates` are of other runs. If files of one ending are left that
-    differ in a number, none is read, and a remark says so.
+    If files of one ending differ in a number, `remarks` gets one that says so, and none is read.
     """
     patterns = ("*.json", "*.yaml", "*.yml", "*.toml", ".hydra/*.yaml", "*.py", "*.ipynb", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
     candidates = [(path, flat) for path, flat in candidates if path.suffix == ".py" or is_of_run(flat, rates)]
     path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
-    others = [other.name for other, more in candidates if other.suffix == path.suffix and differ(flat, more)]
+    alike = [(p.name, more) for p, more in candidates if p.suffix == path.suffix and is_of_run(more, rates)]
+    others = [name for name, more in alike if differ(flat, more)]
     if others and remarks is not None:
-        text = f"{path.name} and {', '.join(others[:2])} hold different settings, so none was read"
-        remarks.append(f"{text}; try --settings {path}")
+        remarks += [f"{path.name} and {others[0]} hold different settings: none was read; try --settings {path}"]
+        return None
     for other, flags in candidates if path.suffix == ".py" else ():  # a script's command line overrides its defaults
         flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
     known = common_settings(flat)
-    return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} and not others else None
+    return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
-def settings_of(folder: Path, rates: list | tuple = (), remarks: list | None = None) -> tuple[Path, dict] | None:
+def settings_of(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
     """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
     if inside := settings_beside(folder, rates, remarks) or settings_beside(folder / "job", rates, remarks):
         return inside

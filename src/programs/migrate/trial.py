@@ -113,20 +113,10 @@ def replace_training(record: dict, folder: str) -> None:
     arguments.__post_init__, trainer.__init__, trainer.train = shrink, init_with_few_rows, train_one_step
 
 
-def stay_on_cpu(model: type) -> None:
-    """Make model.to("cuda") and model.cuda() leave the model where it is."""
-    move = model.to
-
-    def to(self, *places, device=None, **more):
-        places = [place for place in places if not str(place).startswith("cuda")]
-        return move(self, *places, **more) if places or more else self
-
-    model.to, model.cuda = to, lambda self, *_: self
-
-
 def one_step(file: str, folder: str, model: str, data: str) -> int:
     """What the trial process does: run the script with a small model and few rows until its first step ends."""
     import datasets
+    import torch
     import transformers
 
     def load(*_, split=None, **__):
@@ -134,7 +124,7 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
         return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
 
     record: dict = {"notes": []}
-    stay_on_cpu(transformers.PreTrainedModel)
+    torch.nn.Module.to = torch.nn.Module.cuda = lambda self, *_, **__: self  # it stays on the CPU
     replace_loading(folder, model, record["notes"])
     datasets.load_dataset = load if data else datasets.load_dataset
     replace_training(record, folder)
@@ -159,10 +149,9 @@ def failure_of(command: list[str], folder: Path, environment: dict[str, str]) ->
         said.seek(0)
         lines = [line.strip() for line in said if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    if not lines or not process.returncode:
-        return ""
-    places = re.findall(r'migrated\.py", (line \d+)', "\n".join(lines))
-    return (errors or lines)[-1] + "".join(f" ({place} of the new script)" for place in places[-1:])
+    places = re.findall(r'migrated\.py", (line \d+)', "\n".join(lines))[-1:]
+    place = f" ({places[0]} of the new script)" if places else ""
+    return (errors or lines)[-1] + place if lines and process.returncode else ""
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:

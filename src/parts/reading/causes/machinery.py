@@ -61,32 +61,27 @@ def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, l
 
 
 def rescaled_score(run: LoggedRun) -> Fact | None:
-    """A fact if score and spread are multiplied alike from one step on; without a spread, if a share exceeds 1."""
-    points, spreads = run.points("score"), run.series.get("score_std", {})
-    for i in range(5, len(points) - 4):
-        parts = points[i - 5 : i], points[i : i + 5]
-        before, after = ([abs(value) for _, value in part] for part in parts)
-        narrow, wide = (statistics.median(spreads.get(step, 0.0) for step, _ in part) for part in parts)
-        scale = statistics.median(after) / max(statistics.median(before), 1e-9)
-        if spreads:
-            apart = min(after) > 1.5 * max(before) or min(before) > 1.5 * max(after)
-            apart = apart and narrow > 0 < wide and 0.7 < wide / narrow / scale < 1.4
-        else:
-            apart = 0 < 3 * max(before) < min(after) and max(before) <= 1 < min(after)
-        if apart and not 1 / 3 < scale < 3:
-            text = f"score{' and spread are' if spreads else ' is'} {scale:.3g} times as large from one step on"
-            return run.fact("score", text, points[i][0])
+    """A fact if a steady score, and its spread if logged, triples between two steps and stays above 1: no mere gain."""
+    values, spreads = run.values("score"), run.values("score_std")
+    for i in range(5, len(values) - 4):
+        before, after = values[i - 5 : i], values[i : i + 5]
+        if 3 * max(before) < min(after) and max(before) <= 1 < min(after) and max(before) < 2 * min(before):
+            both = [values, spreads if len(spreads) == len(values) else values]
+            scale, wider = (statistics.median(x[i : i + 5]) / (statistics.median(x[i - 5 : i]) or 1e-9) for x in both)
+            if 0.7 < wider / scale < 1.4:
+                text = f"the score is {scale:.3g} times as large from one step on"
+                return run.fact("score", text, run.points("score")[i][0])
     return None
 
 
 @cause(
     explains=f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
-    change="resume from the run's newest checkpoint with its optimizer, the same settings and reward (--resume)",
+    change="resume from the run's newest checkpoint with its optimizer and settings (--resume); keep the reward's unit",
     source="an exact resume gives the figures of an uninterrupted run; limits: our heuristic",
     breaks=True,
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
-    """The run jumps at a restart: weights, optimizer, schedule, data, settings or reward differ from those before."""
+    """The run jumps: a restart changes weights, optimizer, schedule, data or settings, or the reward's unit changes."""
     if fact := rescaled_score(run):
         return Evidence(CERTAIN + 0.06, [fact], since=fact.step)
     rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
