@@ -1131,7 +1131,7 @@ a comment above the columns | csv | # mine\nstep,reward\n => {n},{r}\n |
 completions in between | log | Step 1: add 3.\nThe final reward: 9 points\nstep={n} reward={r} kl={k}\n | kl
 entropy as a term of the loss | log | step={n} reward={r} entropy_loss=-0.5\n | entropy=0.5
 a word before the name | log | step={n} reward={r} eval reward: 0.9\n | held_out=0.9
-a text of figures | log | Step {n}\nreward: {r} | kl: {k}\nstep 2 gives reward 5 and score 10\n | kl
+a text of figures | log | Step {n}\nreward: {r} | kl: {k}\nAt step 7 the loss 5 and reward 9\n | kl
 a sentence of an evaluation | log | Step {n} | reward: {r} | kl: {k}\nValidation at step {n}: reward: 0.9, x: 1\n | kl
 a column of the split | jsonl | {{"step": {n}, "split": "train", "reward": {r}}}\n{{"step": {n}, "split": "eval", \
 "reward": 0.9}}\n | held_out=0.9

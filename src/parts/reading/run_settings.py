@@ -275,9 +275,8 @@ def differ(one: dict, other: dict) -> bool:
     """Whether two files set the learning rate or group size of runs, and differ in a number."""
     one, other = common_settings(one), common_settings(other)
     kinds = [known.keys() & {"lr", "group_size"} for known in (one, other)]
-    pairs = [(as_number(one[name]), as_number(other[name])) for name in one.keys() & other.keys()]
-    alike = len(other) >= 3 and kinds[0] and kinds[0] == kinds[1]
-    return bool(alike) and any(None not in pair and pair[0] != pair[1] for pair in pairs)
+    values = [{as_number(known[name]) for known in (one, other)} - {None} for name in one.keys() & other.keys()]
+    return len(other) >= 3 and kinds[0] == kinds[1] != set() and any(len(pair) > 1 for pair in values)
 
 
 def settings_beside(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
