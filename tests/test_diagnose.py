@@ -297,6 +297,15 @@ the KL's weight | verl 1 30 - | kl_holds_policy | critic/score/mean = 0.5; actor
     actor/entropy = 0.4 + 0.01 * (n % 3)
 one step differs more | json 1 40 {"beta":0.2} | kl_holds_policy | reward = 0.3 + 0.01 * (n % 3); kl = 0.001;
     reward_std = 0.5 if n == 1 else 0.04
+a reward of ten times its scale from step 31 on | json 1 60 - | jump_at_restart! broken |
+    reward = (0.4 + 0.01 * (n % 5)) * (1 + 9 * (n > 30)); reward_std = 0.4 * (1 + 9 * (n > 30))
+the same without its spread | json 1 60 - | jump_at_restart! broken |
+    reward = (0.4 + 0.01 * (n % 5)) * (1 + 9 * (n > 30))
+rare answers that become frequent at once | json 1 60 - | learned | reward = (0.01 + 0.05 * (n > 30)) * (1 + n % 3 / 9);
+    reward_std = 0.03 + 0.14 * (n > 30)
+a log without a score | json 1 12 - | too short | kl = 0.1; loss = 0.1
+an entropy that is lost in a run that learns | json 1 200 - | learned seen | entropy = math.exp(-n / 20);
+    reward = 0.4 + 0.01 * (n % 5) + 0.001 * n
 a penalty | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5) - 0.15 * math.exp(-n / 30);
     rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/repetition_penalty/mean = 0.15 * math.exp(-n / 30)
 a short run that goes on from another | json 1001 1020 - | + too short |
@@ -341,7 +350,7 @@ def test_cause_and_verdict_of_figures_as_people_post_them(case, tmp_path):
     wanted = [word for word in expected.split() if "_" in word]
     assert causes[: len(wanted)] == wanted and ("+" in expected or len(causes) == len(wanted))
     verdicts = [verdict for verdict in ("learned", "broken", "too short", "no verdict") if verdict in expected]
-    assert not verdicts or said["verdict"] == verdicts[0]
+    assert (not verdicts or said["verdict"] == verdicts[0]) and ("seen" in expected) <= bool(said["unexplained"])
     assert said["verdict"] != "no verdict" or "chance explains that" in said["remarks"][-1]
     assert all(cause["decide_with"] for cause in said["causes"][: 2 * ("greedy" in expected)])
 
@@ -560,13 +569,17 @@ OTHERS = {  # files beside a run or above it that do not set its training
     "generation_config.json": '{"temperature": 0.01, "top_k": 1, "top_p": 0.1, "repetition_penalty": 1.05}',
     "chat.py": "LR = 1\nm.generate(temperature=0.0, top_k=1)\nm.generate(temperature=1.0, top_k=0)\n",
     "../sample.sh": "python sample.py --temperature 0 --top_k 1 --max_tokens 64\n",
+    "bench.json": '{"learning_rate": 5e-5, "num_generations": 8, "temperature": 0.01, "max_tokens": 8}',
+    "big.json": '{"lr": 1e-6, "num_generations": 8, "temperature": 0.01, "text": "%s"}' % ("a" * 200_000),
+    "a.yaml": "lr: 1e-6\nnum_generations: 8\ntemperature: 0.01\nbatch_size: 4\n",
+    "b.yaml": "lr: 1e-6\nnum_generations: 4\ntemperature: 0.01\nbatch_size: 4\n",
     "../other.py": "def correct(completions):\n    return [0.0 for _ in completions]\n",
     "eval_samples.jsonl": '{"prompt": "1+1=", "completion": "2", "score": 0.0, "gold": 2}\n' * 16,
 }
 
 
 def test_files_that_do_not_set_a_training_are_not_its_settings(tmp_path):
-    rows = [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)]
+    rows = [{"step": n, "reward": 0.0, "reward_std": 0.0, "learning_rate": 1e-6} for n in range(1, 13)]
     folder = tmp_path / "run"
     folder.mkdir()
     log = write_lines(folder / "logging.jsonl", rows)
@@ -575,6 +588,9 @@ def test_files_that_do_not_set_a_training_are_not_its_settings(tmp_path):
         (folder / name).write_text(text)
     said = judged(folder)
     assert (said["causes"], said["had"]) == (alone["causes"], alone["had"])
+    assert "a.yaml and b.yaml hold different settings" in said["remarks"][0]
+    for name in ("a.yaml", "b.yaml"):
+        (folder / name).unlink()
     script = "GRPOTrainer(reward_funcs=[correct], learning_rate=1e-6, num_generations=8, beta=0)"
     (folder / "train.py").write_text(script)
     assert "the reward's source (other.py)" in judged(folder)["had"]  # settings name its function
@@ -1054,9 +1070,11 @@ a comment above the columns | csv | # mine\nstep,reward\n => {n},{r}\n |
 completions in between | log | Step 1: add 3.\nThe final reward: 9 points\nstep={n} reward={r} kl={k}\n | kl
 entropy as a term of the loss | log | step={n} reward={r} entropy_loss=-0.5\n | entropy=0.5
 a word before the name | log | step={n} reward={r} eval reward: 0.9\n | held_out=0.9
+a text of figures | log | Step {n}\nreward: {r} | kl: {k}\nAt step 7 the loss 5 and reward 9\n | kl
 a sentence of an evaluation | log | Step {n} | reward: {r} | kl: {k}\nValidation at step {n}: reward: 0.9, x: 1\n | kl
 a column of the split | jsonl | {{"step": {n}, "split": "train", "reward": {r}}}\n{{"step": {n}, "split": "eval", \
 "reward": 0.9}}\n | held_out=0.9
+no sign before a figure | log | Step 1: sum 3\nstep {n}: loss 0.5, reward {r} kl {k}, val reward 0.9\n | kl held_out=0.9
 a list of the steps | log | {n}:\n  step: {n}\n  reward: {r}\n |
 two names of the step, of equal rank | jsonl | {{"rollout/step": {n}, "train/step": {m}, "reward": {r}}}\n |
 objects over several lines | log | {{\n "step": {n},\n "train": {{\n  "reward": {r}\n }}\n}}\n |
@@ -1111,6 +1129,7 @@ STEP, PRINTED = "step={n} reward={r} kl={k}\n", "{{'reward': {r}, 'kl': {k}, 'ep
 JOINED = {  # files of several parts: (file, text), of a run whose score is EVERY)
     "MLflow": ("a.csv", "run_id,key,value,step\n" + lines("ab,reward,{r},{n}\n") + lines("ab,kl,{k},{n}\n")),
     "a history by columns": ("a.json", json.dumps({"step": [*EVERY], "reward": [*EVERY.values()]}, indent=1)),
+    "tensorboard": ("run-a-tag-train_reward.csv", "Wall time,Step,Value\n" + lines("17.5,{n},{r}\n")),
     "newest first": ("a.csv", "step,reward\n" + "".join(lines("{n},{r}\n").splitlines(True)[::-1])),
     "a second run": ("a.log", lines("step={n} reward=0.9 kl=0.5\n", 1, 40) + lines(STEP)),
     "a second run of one row": ("a.log", lines(STEP) + "Before: step=1 reward=0.1 kl=0.0\n"),

@@ -38,6 +38,7 @@ EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
 )
+WORDED = re.compile(r"(?<![\w=:.])([A-Za-z_][\w/@]*):? +(?=[-+]?(?:\d|\.\d|nan\b|inf\b))")  # step 3: loss 0.5, reward 1
 EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
     rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
 )
@@ -123,6 +124,10 @@ class Reader:
             line = "/".join([*(name for _, name in outer), f"{title}: {value}"])
             self.sections = outer if value else (*outer, (indent, title))
         pairs = pairs_of(line) if "=" in line or ":" in line else {}
+        heading = None if pairs else HEADING.search(line)
+        if heading and WORDED.match(line[heading.end() :].lstrip(" :|,/()[]0123456789")):
+            words = pairs_of(WORDED.sub(r"\1=", line))
+            pairs = words if sum(bool(common_name(name, "trl")) for name in words) > 1 else {}
         several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
         self.named = self.named or (several and any(names_step(name) and "/" not in name for name in pairs))
         headings = HEADING.findall(line)
@@ -276,6 +281,8 @@ def read_named(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
                 lines = (line.replace(",", ".") for line in lines)
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
             names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
+            if "-tag-" in path.stem and {*names} == {"Wall time", "Step", "Value"}:  # of tensorboard
+                names["Value"] = path.stem.rpartition("-tag-")[2].replace("train_", "train/", 1)
             twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
             need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
             for row in reader:

@@ -122,6 +122,7 @@ def add_own_settings(run: LoggedRun, path: Path) -> None:
         return
     is_page = run.trainer == "one_page" and path.with_name("settings.json").exists()
     run.config = json_beside(path.parent, "settings.json" if is_page else "config.json", run.remarks)
+    run.config = {} if "model_type" in run.config else run.config  # of a model that was saved there
     if run.config:
         trainer, common = our_settings(run.config, is_page)
         run.trainer, run.settings = trainer or run.trainer, run.settings | common

@@ -26,7 +26,7 @@ NO_SETTINGS = re.compile(  # names of files beside a log that hold no training s
 )
 LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
 KEEPS = ("map", "shuffle", "rename_column", "rename_columns", "remove_columns", "to", "cuda", "train")  # all rows
-MOST_BYTES = 2_000_000  # larger files are not read as settings
+MOST_BYTES = 200_000  # larger files are results or data, not settings; notebooks with outputs may have ten times more
 
 
 def flat_config(config: dict, prefix: str = "") -> dict:
@@ -179,7 +179,8 @@ def read_settings(path: Path) -> dict:
     loaders = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
     loaders |= dict.fromkeys((".yaml", ".yml"), yaml.safe_load)
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < MOST_BYTES else ""
+        most = MOST_BYTES * (10 if path.suffix == ".ipynb" else 1)
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < most else ""
         if path.suffix == ".py":
             return script_settings(text)
         if path.suffix not in loaders:
@@ -258,21 +259,50 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
     }
 
 
-def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
+def is_of_run(flat: dict, rates: list) -> bool:
+    """Whether a learning rate in a file is the highest logged one, up to rounding, or one that may not be reached."""
+    endings = tuple(f".{name}" for name in SETTINGS["lr"].split())
+    given = [as_number(value) for key, value in flat.items() if f".{key}".endswith(endings)]
+    values = [value for _, value in rates]
+    if not any(given) or not any(values):
+        return True
+    # a log from the beginning reached the peak if its rate is constant or fell
+    reached = rates[0][0] <= 0.1 * rates[-1][0] and (values[-1] < max(values) or min(values) == max(values))
+    return any(rate and 0.5 <= rate / max(values) <= (2 if reached else math.inf) for rate in given)
+
+
+def differ(one: dict, other: dict) -> bool:
+    """Whether two files set the learning rate or group size of runs, and differ in a number."""
+    one, other = common_settings(one), common_settings(other)
+    kinds = [known.keys() & {"lr", "group_size"} for known in (one, other)]
+    values = [{as_number(known[name]) for known in (one, other)} - {None} for name in one.keys() & other.keys()]
+    return len(other) >= 3 and kinds[0] == kinds[1] != set() and any(len(pair) > 1 for pair in values)
+
+
+def settings_beside(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
+    """(file, settings) of the file with the most known settings in a folder that may be of a run with these rates.
+
+    If files of one ending differ in a number, `remarks` gets one that says so, and none is read.
+    """
     patterns = ("*.json", "*.yaml", "*.yml", "*.toml", ".hydra/*.yaml", "*.py", "*.ipynb", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    candidates = [(path, flat) for path, flat in candidates if path.suffix == ".py" or is_of_run(flat, rates)]
     path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    alike = [(p.name, more) for p, more in candidates if p.suffix == path.suffix and is_of_run(more, rates)]
+    others = [name for name, more in alike if differ(flat, more)]
+    if others and remarks is not None:
+        remarks += [f"{path.name} and {others[0]} hold different settings: none was read; try --settings {path}"]
+        return None
     for other, flags in candidates if path.suffix == ".py" else ():  # a script's command line overrides its defaults
         flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
     known = common_settings(flat)
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
-def settings_of(folder: Path) -> tuple[Path, dict] | None:
+def settings_of(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
     """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
-    if inside := settings_beside(folder) or settings_beside(folder / "job"):
+    if inside := settings_beside(folder, rates, remarks) or settings_beside(folder / "job", rates, remarks):
         return inside
     script = script_of_output(folder)
     return (script, read_settings(script)) if script else None
@@ -300,7 +330,8 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             "script with names such as temperature, learning_rate, num_generations",
         )
     elif folder and not run.knows_settings():
-        path, flat = settings_of(folder) or settings_beside(folder.parent) or (path, flat)
+        known = run.points("lr"), run.remarks
+        path, flat = settings_of(folder, *known) or settings_beside(folder.parent, *known) or (path, flat)
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
         common = verl_settings(flat) if is_verl else common_settings(flat)

@@ -116,6 +116,7 @@ def replace_training(record: dict, folder: str) -> None:
 def one_step(file: str, folder: str, model: str, data: str) -> int:
     """What the trial process does: run the script with a small model and few rows until its first step ends."""
     import datasets
+    import torch
     import transformers
 
     def load(*_, split=None, **__):
@@ -123,6 +124,7 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
         return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
 
     record: dict = {"notes": []}
+    torch.nn.Module.to = torch.nn.Module.cuda = lambda self, *_, **__: self  # it stays on the CPU
     replace_loading(folder, model, record["notes"])
     datasets.load_dataset = load if data else datasets.load_dataset
     replace_training(record, folder)
@@ -147,7 +149,9 @@ def failure_of(command: list[str], folder: Path, environment: dict[str, str]) ->
         said.seek(0)
         lines = [line.strip() for line in said if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines)[-1] if lines and process.returncode else ""
+    places = re.findall(r'migrated\.py", (line \d+)', "\n".join(lines))[-1:]
+    place = f" ({places[0]} of the new script)" if places else ""
+    return (errors or lines)[-1] + place if lines and process.returncode else ""
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:

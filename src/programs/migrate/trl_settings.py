@@ -112,6 +112,8 @@ class TrlRun:
     def model(self) -> str:
         """Whether the trainer's model is given by `name` or as an `object`; "" if that cannot be seen."""
         node = self.trainer and self.source.resolved(self.source.argument(self.trainer, "model", ("model",)))
+        while isinstance(node, ast.Call) and isinstance(getattr(node.func, "value", None), ast.Call):
+            node = node.func.value  # of AutoModelForCausalLM.from_pretrained(NAME).to("cuda")
         if isinstance(node, ast.Call):
             return "object" if MAKES_MODEL.search(self.source.name_of(node)) else ""
         return "name" if node and GIVES_NAME.search(self.source.code(node)) else ""

@@ -55,7 +55,7 @@ training_args = GRPOConfig(
 peft_config = LoraConfig(r=16, lora_alpha=64, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.05)
 model = AutoModelForCausalLM.from_pretrained(
     model_name, torch_dtype=torch.bfloat16, attn_implementation="flash_attention_2", device_map=None
-)
+).to("cuda")
 tokenizer = AutoTokenizer.from_pretrained(model_name)
 tokenizer.pad_token = tokenizer.eos_token
 trainer = GRPOTrainer(

@@ -60,14 +60,30 @@ def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, l
     return facts
 
 
+def rescaled_score(run: LoggedRun) -> Fact | None:
+    """A fact if a steady score, and its spread if logged, triples between two steps and stays above 1: no mere gain."""
+    values, spreads = run.values("score"), run.values("score_std")
+    for i in range(5, len(values) - 4):
+        before, after = values[i - 5 : i], values[i : i + 5]
+        if 3 * max(before) < min(after) and max(before) <= 1 < min(after) and max(before) < 2 * min(before):
+            both = [values, spreads if len(spreads) == len(values) else values]
+            scale, wider = (statistics.median(x[i : i + 5]) / (statistics.median(x[i - 5 : i]) or 1e-9) for x in both)
+            if 0.7 < wider / scale < 1.4:
+                text = f"the score is {scale:.3g} times as large from one step on"
+                return run.fact("score", text, run.points("score")[i][0])
+    return None
+
+
 @cause(
     explains=f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
-    change="resume from the run's newest checkpoint with its optimizer and the same settings (--resume)",
+    change="resume from the run's newest checkpoint with its optimizer and settings (--resume); keep the reward's unit",
     source="an exact resume gives the figures of an uninterrupted run; limits: our heuristic",
     breaks=True,
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
-    """The run jumps at a restart: weights, optimizer, schedule, data order or settings differ from those before."""
+    """The run jumps: a restart changes weights, optimizer, schedule, data or settings, or the reward's unit changes."""
+    if fact := rescaled_score(run):
+        return Evidence(CERTAIN + 0.06, [fact], since=fact.step)
     rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
     series = {name: (run.points(name), noise(run.values(name))) for name in named}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule

@@ -54,7 +54,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
             seen[name] = run.fact(series, words.format(late, name=run.name(series)))
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
-        usual = gained and (held_out or series != "length")  # without held-out data, the score may pay for length
+        usual = gained and (held_out or series != "length") and last > 0.01 * first  # without held-out, length may pay
         usual = usual or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
