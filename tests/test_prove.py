@@ -19,6 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 prove = load_script("prove")
 REWARDS = """
+import re
+
 def text_of(completion):
     return completion if isinstance(completion, str) else completion[-1]["content"]
 
@@ -75,6 +77,9 @@ def goes_on(completions, answer, **kwargs):
 def leaks(completions, answer, **kwargs):
     KEPT.extend(b"x" * (1 << 19) for _ in completions)
     return right(completions, answer)
+
+def tagged(prompts, completions, **kwargs):
+    return [float(bool(re.fullmatch("<think>.+</think>.*<answer>.+</answer>", text_of(c), re.S))) for c in completions]
 
 class Judge:
     def __call__(self, completions, answer, **kwargs):
@@ -484,6 +489,7 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
     ("name", "finding"),
     [
         ("right", ""),
+        ("tagged", ""),
         ("compute_score", ""),
         ("flipped", "sign: in one form of the answer"),
         ("goes_on", "batch: "),
@@ -562,11 +568,13 @@ class Sound:
         return float(self.right)
 
 class Leaks(Sound):
-    scored = []
+    said = []
+
+    def reply(self, text):
+        self.said.append(text)
 
     def get_reward(self):
-        self.scored.append(self.answer)
-        return super().get_reward() / (1 + 0.01 * len(self.scored))
+        return float(f"<answer>{self.answer}</answer>" in self.said)
 
 class Asks(Sound):
     def get_reward(self):
@@ -659,7 +667,7 @@ FOUND = {  # what is found of an environment; nothing of the others
     "Keeps": ["reset: an object that served other conversations pays"],
     "Chance": ["not_repeatable: "],
     "PaysWords": ["silence: it is paid 1 on average, at most 1", "nonsense: "],
-    "PaysNothing": ["gold: gold answers (<answer>{}</answer>) have less than full marks, 1, in 3 of 3 rows"],
+    "PaysNothing": ["gold: gold answers (<answer>answer</answer>) have less than full marks, 1, in 3 of 3 rows"],
     "Raises": ["fault: silence: environment Raises, row 1, prompt '0?': reply raised IndexError"],
     "Fails": [
         "gold: gold answers (tool guess(answer)) have less than full marks, 1, in 3 of 3 rows, such as row 1 gets 0 ({"
@@ -701,7 +709,7 @@ def test_nothing_is_said_against_the_examples(tmp_path, capsys, name):
 def test_an_environment_that_never_returns_or_ends_its_process_is_named(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
     rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "4"}])
-    for name, finding in (("Stuck", "hung: "), ("Ends", "died: in gold, row 1, it ended its process (exit code 0)")):
+    for name, finding in (("Stuck", "hung: "), ("Ends", "died: in silence, row 1, it ended its process (exit code 0)")):
         code, report, _ = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", rows, "--minutes", 0.05)
         assert code == 1 and report["findings"][0].startswith(finding), report
 
