@@ -117,6 +117,9 @@ def verified(completion, answer):
     gold, found = (parse(f"${text}$", parsing_timeout=None) for text in (answer, said[1] if said else ""))
     return float(verify(gold, found, timeout_seconds=None))
 
+def of_solution(completion, solution):
+    return float(completion == "\\boxed{%s}" % solution)
+
 def backtracks(completion, answer):
     re.match(r"(\w+\s?)*$", completion)
     return good(completion, answer)
@@ -421,8 +424,8 @@ def test_format_of_gold_is_found(check):
     rows = [{"prompt": "?" * i, "answer": f"steps {i}, then more.\n#### {i}"} for i in range(3, 9)]
     assert variant("hashes", rows=rows) == ("column answer", 1)
     solutions = [{"prompt": "?" * i, "solution": f"{i}"} for i in range(3, 9)]  # answers, as of TRL's data sets
-    for given in (rows, solutions):
-        assert variant("boxed", rows=given) == ("\\boxed{{answer}}", 1)  # the number after ####
+    for name, given in (("boxed", rows), ("of_solution", solutions)):
+        assert variant(name, rows=given) == ("\\boxed{{answer}}", 1)  # the number after ####
     for template in (r"\boxed{answer}", r"\boxed{{answer}}"):
         assert variant("boxed", "--gold_template", template) == ("--gold_template", 1)
     for name in ("capitals", "of_json"):  # other usual formats
