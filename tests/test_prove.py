@@ -542,6 +542,9 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
     words = [f"{rewards}:by_keyword", "--data", tmp_path / "verl.jsonl"]
     code, report, err = run(capsys, *words, "--", "--limit", 8)
     assert (code, report["findings"], report["figures"]["gold"]["rows"]) == (0, [], 8) and "verl.jsonl" in err
+    (tmp_path / "one.py").write_text("def one(completion, answer):\n    return float(completion.strip() == answer)\n")
+    assert run(capsys, tmp_path / "one.py", "--data", EVAL_DATA, "--", "--limit", 8)[0] == 0
+    assert "which has text_of, paid, right, " in run(capsys, rewards, "--data", EVAL_DATA)[2]
     assert run(capsys, f"{rewards}:Judge", "--data", EVAL_DATA)[::2] == (
         2,
         f"error: got {rewards}:Judge, a class; expected a function or an instance; try reward = Judge()\n",
@@ -611,6 +614,10 @@ class PaysWords(Sound):
     def get_reward(self):
         return float(self.tries > 0)
 
+class PaysHalf(Sound):
+    def get_reward(self):
+        return float(self.right and self.answer == "40")
+
 class PaysNothing(Sound):
     def get_reward(self):
         return 0.0
@@ -667,7 +674,7 @@ FOUND = {  # what is found of an environment; nothing of the others
     "Keeps": ["reset: an object that served other conversations pays"],
     "Chance": ["not_repeatable: "],
     "PaysWords": ["silence: it is paid 1 on average, at most 1", "nonsense: "],
-    "PaysNothing": ["gold: gold answers (<answer>answer</answer>) have less than full marks, 1, in 3 of 3 rows"],
+    "PaysHalf": ["gold: gold answers (answer) have less than full marks, 1, in 2 of 3 rows"],
     "Raises": ["fault: silence: environment Raises, row 1, prompt '0?': reply raised IndexError"],
     "Fails": [
         "gold: gold answers (tool guess(answer)) have less than full marks, 1, in 3 of 3 rows, such as row 1 gets 0 ({"
@@ -676,7 +683,7 @@ FOUND = {  # what is found of an environment; nothing of the others
 }
 
 
-@pytest.mark.parametrize("name", [*FOUND, "Sound", "Tool", "Submits"])
+@pytest.mark.parametrize("name", [*FOUND, "Sound", "Tool", "Submits", "PaysNothing"])
 def test_an_environment_in_four_places(tmp_path, capsys, monkeypatch, name):
     monkeypatch.setattr(prove, "TOOL_S", 0.5)
     findings = FOUND.get(name, [])
@@ -687,7 +694,8 @@ def test_an_environment_in_four_places(tmp_path, capsys, monkeypatch, name):
     code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", rows, *beside)
     assert code == bool(findings), report
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
-    assert ("What gold answers are paid was not measured" in err) == (name == "Tool"), err
+    assert ("What gold answers are paid was not measured" in err) == (name in ("Tool", "PaysNothing")), err
+    assert report["proved"] == (name in ("Sound", "Submits"))
     if name == "Asks":
         assert len(report["findings"]) == 1, report["findings"]
         assert "policy gold: 0.5, alone 1" in report["findings"][0]

@@ -257,10 +257,13 @@ def gold_plays(proof: Proof, player: Player, rows: list[dict], data: str) -> lis
         means[form] = statistics.fmean([play["return"] for play in played(proof, player, "gold", trial)] or [0.0])
     order = sorted(means, key=lambda form: -means[form])
     pairs = [(row, next(forms[form] for form in order if form in forms)) for row, forms in scripts]
-    if not pairs:
-        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
-    plays = played(proof, player, "gold", pairs)
-    if not plays:
+    plays, advice = played(proof, player, "gold", pairs), "try a column gold with the answers of each turn"
+    is_unpaid = plays and order[0] in ANSWER_FORMS and all(play["return"] <= 0 for play in plays)
+    if not pairs or is_unpaid:
+        proof.is_open = True
+        why = "no usual form of the answer is paid in any row" if pairs else "no row says them"
+        proof.skip("What gold answers are paid", f"{why}; {advice}")
+    if proof.is_open or not plays:
         return plays
     low = [play for play in plays if play["return"] < FULL_SHARE]
     form = order[0].format("answer")
@@ -269,7 +272,7 @@ def gold_plays(proof: Proof, player: Player, rows: list[dict], data: str) -> lis
         reason = f" ({low[0]['errors'][0]})" if low[0]["errors"] else ""
         text = f"gold answers ({form}) have less than full marks, 1, in {len(low)} of {len(plays)} rows"
         first = f"row {low[0]['row']['number']} gets {low[0]['return']:g}{reason}"
-        proof.find(f"gold: {text}, such as {first}; try a column gold with the answers of each turn")
+        proof.find(f"gold: {text}, such as {first}; {advice}")
     return plays
 
 

@@ -158,9 +158,9 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     formula, generic = (formula, False) if formula else formula_of(name, roles)
     candidate = Candidate(name, where, formula, roles=roles, generic=generic)
     if not candidate.formula:
-        unknown = ", ".join(x for x in roles if not roles[x])
+        unknown = ", ".join(p.name for p in parameters if not roles[p.name] and p.default is EMPTY)
         candidate.why = "its name and inputs name no formula that is known here"
-        candidate.why += f" (of no known name: {unknown})" if unknown else ""
+        candidate.why += f" (inputs of no known name: {unknown})" if unknown else ""
         return candidate
     kind = FORMULAS[candidate.formula].kind
     known = inputs_of(roles, kind)
@@ -192,7 +192,7 @@ def fields_of(p: inspect.Parameter, code) -> dict:
     """{entry or attribute that a function reads of a batch or settings: its default, or EMPTY}; {} of an input."""
     kind = type(p.default) if p.default is not EMPTY else code.__globals__.get(p.annotation, p.annotation)
     is_dataclass, fields = dataclasses.is_dataclass(kind), {}
-    if not is_dataclass and (role_of(p.name) or p.default is not EMPTY):
+    if not is_dataclass and (role_of(p.name) or p.default not in (EMPTY, None)):
         return {}
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))):
         match node:
@@ -201,7 +201,7 @@ def fields_of(p: inspect.Parameter, code) -> dict:
             case ast.Subscript(ast.Name(p.name), ast.Constant(str(key))):
                 fields[key] = EMPTY
             case ast.Attribute(ast.Name(p.name), key) if key != "get":
-                fields.setdefault(key, EMPTY)
+                fields.setdefault(key, EMPTY if p.default is EMPTY or role_of(key) else None)
     if is_dataclass:
         made = kind if p.default is EMPTY else p.default
         return {key: getattr(made, key, EMPTY) for key in fields or inspect.signature(kind).parameters}
