@@ -258,7 +258,15 @@ def gold_plays(proof: Proof, player: Player, rows: list[dict], data: str) -> lis
     order = sorted(means, key=lambda form: -means[form])
     pairs = [(row, next(forms[form] for form in order if form in forms)) for row, forms in scripts]
     plays, advice = played(proof, player, "gold", pairs), "try a column gold with the answers of each turn"
-    is_unpaid = plays and order[0] in ANSWER_FORMS and all(play["return"] <= 0 for play in plays)
+    is_unpaid = plays and {*means} <= {*ANSWER_FORMS} and all(play["return"] <= 0 for play in plays)
+    others = [forms for _, forms in scripts[1:] + scripts[:1]]
+    for form in means if is_unpaid else ():
+        wrong = [(row, forms[form]) for (row, _), forms in zip(scripts, others, strict=True)][:TRIAL_ROWS]
+        paid = statistics.fmean([play["return"] for play in played(proof, player, "wrong", wrong)] or [means[form]])
+        if paid > means[form]:
+            form = form.format("answer")
+            proof.find(f"sign: gold answers ({form}) are paid less than those of other rows; try the other sign")
+            return plays
     if not pairs or is_unpaid:
         proof.is_open = True
         why = "no usual form of the answer is paid in any row" if pairs else "no row says them"

@@ -131,7 +131,8 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
 
     for text, change in FAULTS.items():
         if way_of(formula, c | change(c)):
-            return f"it computes {text}; expected {about}", True
+            is_weight = candidate.generic and candidate.left and text.split()[0] in ("twice", "half")  # a default
+            return f"it computes {text}; expected {about}", not is_weight
     for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # others share ppo's token loss
         if its.kind == tried.kind and other != formula and not missing(other, tried.roles) and other not in GENERIC:
             if way := way_of(other, c):

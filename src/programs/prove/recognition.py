@@ -113,7 +113,7 @@ def missing(formula: str, roles: dict[str, str]) -> set[str]:
     takes, ratio = {*inputs_of(roles, kind).values()}, kind == "loss" and formula != "reinforce"
     if "token_rewards" in takes:  # a row's last token reward is its score
         takes.add("scores")
-    if RATIOS & takes:
+    if ratio and RATIOS & takes:
         takes |= {"logprobs", "old_logprobs"}
     return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - without - takes
 
@@ -123,8 +123,11 @@ def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
     name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)  # GRPOLoss
     has = {*re.findall(r"[a-z\d]+", re.sub("_?plus_?plus", "_pp", name.lower()))}
     for formula, about in FORMULAS.items():
-        is_baseline = "baseline" in has and about.kind in ("advantage", "gae")  # or an advantage of another formula
-        if not is_baseline and {*about.words.split()} <= has and not missing(formula, roles):
+        # an advantage of another formula; the clipped loss of REINFORCE++
+        is_other = ("baseline" in has and about.kind in ("advantage", "gae")) or (
+            formula == "reinforce" and "pp" in has
+        )
+        if not is_other and {*about.words.split()} <= has and not missing(formula, roles):
             return formula, formula in GENERIC
     if "gae_lambda" in roles.values() and not missing("gae", roles):
         return "gae", True
@@ -137,7 +140,8 @@ def once(known: dict[str, str], parameters: list[inspect.Parameter]) -> dict[str
     kept = {}
     for p in sorted(parameters, key=lambda p: p.default is not p.empty):
         role, number = known.get(p.name), p.default if isinstance(p.default, float) else 0.0
-        small = role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
+        small = role in RATIOS if number else False  # a clip of that name
+        small |= role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
         second = p.default is not p.empty and role in kept.values() and role not in SEVERAL
         if role and not small and not second and (role not in ASIDE or p.default is p.empty):
             kept[p.name] = role
@@ -194,7 +198,10 @@ def fields_of(p: inspect.Parameter, code) -> dict:
     is_dataclass, fields = dataclasses.is_dataclass(kind), {}
     if not is_dataclass and (role_of(p.name) or p.default not in (EMPTY, None)):
         return {}
-    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))):
+    source = textwrap.dedent(inspect.getsource(code))
+    if p.default is None and re.search(rf"\bif (not )?{p.name}\b(?![.\[])|\b{p.name} or\b", source):
+        return {}  # it has a way without them
+    for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(ast.Attribute(ast.Name(p.name), "get"), [ast.Constant(str(key)), *rest]):
                 fields[key] = rest[0].value if rest and isinstance(rest[0], ast.Constant) else None

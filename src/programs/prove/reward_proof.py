@@ -135,9 +135,13 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
         describe_forms(proof, names, takes_any, name)
         is_verl = isinstance(rows[0].get("reward_model"), dict) and not attacked  # it keeps gold answers there
-        if pays_for_form := reads_completions_alone(function, parameters):
+        is_free = not any(flag.startswith("--profile") for flag in flags)
+        if pays_for_form := is_free and reads_completions_alone(function, parameters):
             rows, flags = [{"answer": str(i), **row} for i, row in enumerate(rows)], ["--profile", "format", *flags]
-            proof.say("It reads completions alone: checked as one that pays for their form (--profile format).")
+            proof.say(
+                "It reads completions alone, no answers: its form was checked (--profile format), not that right answers "
+                "are paid more than wrong ones."
+            )
         if is_verl or pays_for_form:
             read = str(Path(folder, "rows.jsonl"))
             rows = [with_ground_truth(row) for row in rows] if is_verl else rows
