@@ -124,9 +124,7 @@ def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
     has = {*re.findall(r"[a-z\d]+", re.sub("_?plus_?plus", "_pp", name.lower()))}
     for formula, about in FORMULAS.items():
         # an advantage of another formula; the clipped loss of REINFORCE++
-        is_other = ("baseline" in has and about.kind in ("advantage", "gae")) or (
-            formula == "reinforce" and "pp" in has
-        )
+        is_other = "pp" in has if formula == "reinforce" else "baseline" in has and about.kind in ("advantage", "gae")
         if not is_other and {*about.words.split()} <= has and not missing(formula, roles):
             return formula, formula in GENERIC
     if "gae_lambda" in roles.values() and not missing("gae", roles):
@@ -140,8 +138,8 @@ def once(known: dict[str, str], parameters: list[inspect.Parameter]) -> dict[str
     kept = {}
     for p in sorted(parameters, key=lambda p: p.default is not p.empty):
         role, number = known.get(p.name), p.default if isinstance(p.default, float) else 0.0
-        small = role in RATIOS if number else False  # a clip of that name
-        small |= role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
+        small = role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
+        small |= role in RATIOS and number > 0  # a clip of that name
         second = p.default is not p.empty and role in kept.values() and role not in SEVERAL
         if role and not small and not second and (role not in ASIDE or p.default is p.empty):
             kept[p.name] = role

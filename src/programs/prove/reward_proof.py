@@ -138,10 +138,8 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         is_free = not any(flag.startswith("--profile") for flag in flags)
         if pays_for_form := is_free and reads_completions_alone(function, parameters):
             rows, flags = [{"answer": str(i), **row} for i, row in enumerate(rows)], ["--profile", "format", *flags]
-            proof.say(
-                "It reads completions alone, no answers: its form was checked (--profile format), not that right answers "
-                "are paid more than wrong ones."
-            )
+            form = "its form was checked (--profile format), not that right answers are paid more than wrong ones"
+            proof.say(f"It reads completions alone, no answers: {form}.")
         if is_verl or pays_for_form:
             read = str(Path(folder, "rows.jsonl"))
             rows = [with_ground_truth(row) for row in rows] if is_verl else rows
