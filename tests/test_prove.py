@@ -678,7 +678,7 @@ FOUND = {  # what is found of an environment; nothing of the others
     "Keeps": ["reset: an object that served other conversations pays"],
     "Chance": ["not_repeatable: "],
     "PaysWords": ["silence: it is paid 1 on average, at most 1", "nonsense: "],
-    "Flipped": ["sign: gold answers (<answer>answer</answer>) are paid less than those of other rows"],
+    "Flipped": ["sign: gold answers (answer) are paid less than those of other rows"],
     "PaysHalf": ["gold: gold answers (answer) have less than full marks, 1, in 2 of 3 rows"],
     "Raises": ["fault: silence: environment Raises, row 1, prompt '0?': reply raised IndexError"],
     "Fails": [
