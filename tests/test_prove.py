@@ -19,6 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 prove = load_script("prove")
 REWARDS = """
+import re
+
 def text_of(completion):
     return completion if isinstance(completion, str) else completion[-1]["content"]
 
@@ -75,6 +77,9 @@ def goes_on(completions, answer, **kwargs):
 def leaks(completions, answer, **kwargs):
     KEPT.extend(b"x" * (1 << 19) for _ in completions)
     return right(completions, answer)
+
+def tagged(prompts, completions, **kwargs):
+    return [float(bool(re.fullmatch("<think>.+</think>.*<answer>.+</answer>", text_of(c), re.S))) for c in completions]
 
 class Judge:
     def __call__(self, completions, answer, **kwargs):
@@ -476,6 +481,7 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
     ("name", "finding"),
     [
         ("right", ""),
+        ("tagged", ""),
         ("compute_score", ""),
         ("flipped", "sign: in one form of the answer"),
         ("goes_on", "batch: "),
@@ -527,6 +533,9 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
     words = [f"{rewards}:by_keyword", "--data", tmp_path / "verl.jsonl"]
     code, report, err = run(capsys, *words, "--", "--limit", 8)
     assert (code, report["findings"], report["figures"]["gold"]["rows"]) == (0, [], 8) and "verl.jsonl" in err
+    (tmp_path / "one.py").write_text("def one(completion, answer):\n    return float(completion.strip() == answer)\n")
+    assert run(capsys, tmp_path / "one.py", "--data", EVAL_DATA, "--", "--limit", 8)[0] == 0
+    assert "which has text_of, paid, right, " in run(capsys, rewards, "--data", EVAL_DATA)[2]
     assert run(capsys, f"{rewards}:Judge", "--data", EVAL_DATA)[::2] == (
         2,
         f"error: got {rewards}:Judge, a class; expected a function or an instance; try reward = Judge()\n",
@@ -553,11 +562,13 @@ class Sound:
         return float(self.right)
 
 class Leaks(Sound):
-    scored = []
+    said = []
+
+    def reply(self, text):
+        self.said.append(text)
 
     def get_reward(self):
-        self.scored.append(self.answer)
-        return super().get_reward() / (1 + 0.01 * len(self.scored))
+        return float(f"<answer>{self.answer}</answer>" in self.said)
 
 class Asks(Sound):
     def get_reward(self):
@@ -593,6 +604,14 @@ class Chance(Sound):
 class PaysWords(Sound):
     def get_reward(self):
         return float(self.tries > 0)
+
+class PaysHalf(Sound):
+    def get_reward(self):
+        return float(self.right and self.answer == "40")
+
+class Flipped(Sound):
+    def get_reward(self):
+        return -float(self.right)
 
 class PaysNothing(Sound):
     def get_reward(self):
@@ -649,7 +668,8 @@ FOUND = {  # what is found of an environment; nothing of the others
     "Keeps": ["reset: an object that served other conversations pays"],
     "Chance": ["not_repeatable: "],
     "PaysWords": ["silence: it is paid 1 on average, at most 1", "nonsense: "],
-    "PaysNothing": ["gold: gold answers (<answer>{}</answer>) have less than full marks, 1, in 3 of 3 rows"],
+    "Flipped": ["sign: gold answers (answer) are paid less than those of other rows"],
+    "PaysHalf": ["gold: gold answers (answer) have less than full marks, 1, in 2 of 3 rows"],
     "Raises": ["fault: silence: environment Raises, row 1, prompt '0?': reply raised IndexError"],
     "Fails": [
         "gold: gold answers (tool guess(answer)) have less than full marks, 1, in 3 of 3 rows, such as row 1 gets 0 ({"
@@ -658,7 +678,7 @@ FOUND = {  # what is found of an environment; nothing of the others
 }
 
 
-@pytest.mark.parametrize("name", [*FOUND, "Sound", "Tool", "Submits"])
+@pytest.mark.parametrize("name", [*FOUND, "Sound", "Tool", "Submits", "PaysNothing"])
 def test_an_environment_in_four_places(tmp_path, capsys, monkeypatch, name):
     monkeypatch.setattr(prove, "TOOL_S", 0.5)
     findings = FOUND.get(name, [])
@@ -669,7 +689,8 @@ def test_an_environment_in_four_places(tmp_path, capsys, monkeypatch, name):
     code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", rows, *beside)
     assert code == bool(findings), report
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
-    assert ("What gold answers are paid was not measured" in err) == (name == "Tool"), err
+    assert ("What gold answers are paid was not measured" in err) == (name in ("Tool", "PaysNothing")), err
+    assert report["proved"] == (name in ("Sound", "Submits"))
     if name == "Asks":
         assert len(report["findings"]) == 1, report["findings"]
         assert "policy gold: 0.5, alone 1" in report["findings"][0]
@@ -691,7 +712,7 @@ def test_nothing_is_said_against_the_examples(tmp_path, capsys, name):
 def test_an_environment_that_never_returns_or_ends_its_process_is_named(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
     rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": "?", "answer": "4"}])
-    for name, finding in (("Stuck", "hung: "), ("Ends", "died: in gold, row 1, it ended its process (exit code 0)")):
+    for name, finding in (("Stuck", "hung: "), ("Ends", "died: in silence, row 1, it ended its process (exit code 0)")):
         code, report, _ = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", rows, "--minutes", 0.05)
         assert code == 1 and report["findings"][0].startswith(finding), report
 

@@ -144,6 +144,15 @@ def compute_grpo_outcome_advantage(token_level_rewards, response_mask, index, ep
         out[index == g] = (x - x.mean()) / (x.std() + epsilon)
     return out[:, None] * response_mask, out[:, None] * response_mask
 
+# reinforce_plus_plus_advantages
+def reinforce_plus_plus_advantages(token_level_rewards, response_mask, gamma):
+    out, now = torch.zeros_like(token_level_rewards), 0.0
+    for t in reversed(range(out.shape[1])):
+        now = (token_level_rewards[:, t] + gamma * now) * response_mask[:, t] + now * (1 - response_mask[:, t])
+        out[:, t] = now
+    inside = out[response_mask > 0]
+    return (out - inside.mean()) / (inside.std() + 1e-8) * response_mask, out
+
 # a class
 class GRPOLoss(torch.nn.Module):
     def __init__(self, eps=0.2, scale=1.0):
@@ -171,6 +180,11 @@ grpo of [T, B] | clipped | ppo => grpo \
 | (loss * mask).sum() / mask.sum() => ((loss * mask).sum(0) / mask.sum(0).clamp(min=1)).mean()
 objective | ppo | ppo_loss => ppo_objective | return => return -
 a paper's bounds inside | clipped | ppo_loss => dapo_loss | , eps=0.2 => | 1 - eps, 1 + eps => 1 - 0.2, 1 + 0.28
+ratio | clipped | logp, old_logp => ratio | ratio = (logp - old_logp).exp() => pass
+log_ratio and A | clipped | logp, old_logp, advantages => log_ratio, A \
+| (logp - old_logp) => log_ratio | -advantages => -A
+names of pi | grpo with KL | ref_per_token_logps => pi_ref_logprobs \
+| old_per_token_logps => pi_old_logprobs | per_token_logps => pi_theta_logprobs
 settings of a dataclass | gspo | epsilon=3e-4 => config: Settings \
 | - epsilon, 1 + epsilon => - config.low, 1 + config.high \
 | def => from dataclasses import dataclass\\n\\n@dataclass\\nclass Settings:\\n    low: float = 3e-4\\n    high: \
@@ -205,11 +219,16 @@ ratio | ppo | d.exp() => (-d).exp() | upside down
 detached | ppo | d.exp() => d.exp().detach() | gradient is not
 a tight bound on the ratio | ppo | d.exp() => d.clamp(-2, 2).exp() | none of the published
 aggregation | ppo | ppo_loss => dapo_loss | loss.sum() / keep.sum() => means.mean() | aggregates by mean over sequences
-empty row | ppo | ppo => grpo | .clamp(min=1) => | loss.sum() / keep.sum() => means.mean() | empty row
 in place | ppo | torch.where(keep, advantages, 0.0) => advantages.sub_(advantages.mean()) \
 | changes its caller's advantages
 an empty row counts | gspo | * keep.any(1) => | but for an empty row
 cispo with gradient | cispo | .detach() => | gradient is not
+one bound twice | clipped | ppo => dapo | eps=0.2 => low=0.2, high=0.3 | 1 + eps => 1 + low | 1 - eps => 1 - low \
+| its lower bound on both sides
+twice | kl | d.exp() - d - 1 => 2 * (d.exp() - d - 1) | twice the formula
+no lambda | gae | gamma * lam * last => gamma * last | with lambda 1
+undiscounted | reinforce_plus_plus_advantages | gamma * now => now | with gamma 1
+empty row | ppo | ppo => grpo | .clamp(min=1) => | loss.sum() / keep.sum() => means.mean() | row, which makes it nan
 kl dropped | grpo with KL | beta * kl => 0 * kl | without the KL term
 kl subtracted | grpo with KL | + beta * kl => - beta * kl | KL term subtracted
 a loss's kl upside down | grpo with KL | (ref - logp).exp() - ref + logp => (logp - ref).exp() - logp + ref \
@@ -342,6 +361,8 @@ def test_a_sum_of_losses_is_not_judged(tmp_path, capsys, parameters, said):
 
 UNCHECKED = {  # beside a sound masked mean
     "class PolicyLoss:\n    def __call__(self, logprobs, batch):\n        return -logprobs.mean()\n": False,
+    "def rloo_baseline(rewards, group_size):\n    return rewards * 0\n": True,
+    "def rloo_loss(logprobs, rewards, mask):\n    return -(logprobs * rewards[:, None] * mask).sum()\n": False,
     "def compute_advantages(rewards, table):\n    return rewards - table\n": False,
     "def gae(rewards, values, dones, gamma, lam):\n    return rewards - values\n": False,
     "def critic_loss(values, targets_of_td):\n    return (values - targets_of_td).mean()\n": False,

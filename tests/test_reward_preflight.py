@@ -117,6 +117,13 @@ def verified(completion, answer):
     gold, found = (parse(f"${text}$", parsing_timeout=None) for text in (answer, said[1] if said else ""))
     return float(verify(gold, found, timeout_seconds=None))
 
+def of_solution(completion, solution):
+    return float(completion == "\\boxed{%s}" % solution)
+
+def backtracks(completion, answer):
+    re.match(r"(\w+\s?)*$", completion)
+    return good(completion, answer)
+
 def slow(completion, answer):
     time.sleep(0.02)
     return 0.0
@@ -365,6 +372,7 @@ def test_hang_is_located_and_bounded_and_leaves_no_child(folder):
     place = f"{folder.resolve()}/rewards.py:{HANGS_AT}, in hangs_with_child"
     assert code == 1 and f"more than 0.3 s ({place})" in finding(report, "hung")["message"]
     assert report["functions"][0]["hung"] == 3 and report["gold"]["full_marks"] == 1
+    assert "hung" in failures(check_apart(folder, "backtracks", "--timeout-s", "0.3")[1])
     found = [int(line) for line in pids.read_text().split()]
     assert len(found) >= 3
     for pid in found:  # dead, or not yet collected
@@ -410,7 +418,9 @@ def test_format_of_gold_is_found(check):
     assert variant("good") == ("<answer>{answer}</answer>", 1)
     rows = [{"prompt": "?" * i, "answer": f"steps {i}, then more.\n#### {i}"} for i in range(3, 9)]
     assert variant("hashes", rows=rows) == ("column answer", 1)
-    assert variant("boxed", rows=rows) == ("\\boxed{{answer}}", 1)  # the number after ####
+    solutions = [{"prompt": "?" * i, "solution": f"{i}"} for i in range(3, 9)]  # answers, as of TRL's data sets
+    for name, given in (("boxed", rows), ("of_solution", solutions)):
+        assert variant(name, rows=given) == ("\\boxed{{answer}}", 1)  # the number after ####
     for template in (r"\boxed{answer}", r"\boxed{{answer}}"):
         assert variant("boxed", "--gold_template", template) == ("--gold_template", 1)
     for name in ("capitals", "of_json"):  # other usual formats

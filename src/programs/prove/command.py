@@ -1,6 +1,7 @@
 """The command line."""
 
 import argparse
+import ast
 import json
 import sys
 import time
@@ -14,7 +15,7 @@ from programs.prove.environment_proof import is_environment, prove_environment
 from programs.prove.evaluation_proof import Results, prove_evaluation, results_files
 from programs.prove.formulas import FORMULAS
 from programs.prove.function_proof import functions_of, prove_functions
-from programs.prove.proof import CONTRACT, Proof, prove_job, prove_trainer
+from programs.prove.proof import CONTRACT, Proof, parsed, prove_job, prove_trainer
 from programs.prove.reward_proof import prove_reward
 from programs.prove.run_proof import other_settings, prove_run, values_of
 
@@ -56,6 +57,13 @@ def proof_of(args) -> Proof:
     need(args.minutes > 0, f"got --minutes {args.minutes:g}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
+    if args.data and file.endswith(".py") and not name:
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        names = [x.name for x in parsed(Path(file)) if isinstance(x, kinds) and x.name[0] != "_"]
+        got = f"got --data with {file}, which has {', '.join(names) or 'no function'}"
+        need(len(names) == 1, f"{got}; expected FILE.py:NAME of a reward or environment")
+        (name,) = names
+        args.thing = f"{file}:{name}"
     if name and args.data:
         check_flags(args, "reward or environment", "flags")
         prove_named = prove_environment if is_environment(Path(file), name) else prove_reward

@@ -203,11 +203,14 @@ def prove_played(proof: Proof, given: argparse.Namespace, data: str, note: Calla
     rows = drawn(rows, GOLD_ROWS)
     player = Player(proof.thing, given.reward, rows, given.max_turns, note)
     note("the conversations")
-    plays = {"gold": gold_plays(proof, player, rows, data)}
+    pairs = {}
     for row in drawn(rows, ROWS):
         for policy, script in other_scripts(row, player.kind_of(row), rows).items():
-            plays.setdefault(policy, []).append((row, script))
-    plays |= {policy: played(proof, player, policy, pairs) for policy, pairs in plays.items() if policy != "gold"}
+            pairs.setdefault(policy, []).append((row, script))
+    # silence first: what it is paid later shows what earlier conversations leave behind
+    plays = {"silence": played(proof, player, "silence", pairs.pop("silence"))}
+    plays["gold"] = gold_plays(proof, player, rows, data)
+    plays |= {policy: played(proof, player, policy, of_policy) for policy, of_policy in pairs.items()}
     describe_payment(proof, plays, data)
     few = [play for of_policy in plays.values() for play in of_policy[:ROWS]]
     if not few:
@@ -254,18 +257,30 @@ def gold_plays(proof: Proof, player: Player, rows: list[dict], data: str) -> lis
         means[form] = statistics.fmean([play["return"] for play in played(proof, player, "gold", trial)] or [0.0])
     order = sorted(means, key=lambda form: -means[form])
     pairs = [(row, next(forms[form] for form in order if form in forms)) for row, forms in scripts]
-    if not pairs:
-        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
-    plays = played(proof, player, "gold", pairs)
-    if not plays:
+    plays, advice = played(proof, player, "gold", pairs), "try a column gold with the answers of each turn"
+    is_unpaid = plays and {*means} <= {*ANSWER_FORMS} and all(play["return"] <= 0 for play in plays)
+    others = [forms for _, forms in scripts[1:] + scripts[:1]]
+    for form in means if is_unpaid else ():
+        wrong = [(row, forms[form]) for (row, _), forms in zip(scripts, others, strict=True)][:TRIAL_ROWS]
+        paid = statistics.fmean([play["return"] for play in played(proof, player, "wrong", wrong)] or [means[form]])
+        if paid > means[form]:
+            form = form.format("answer")
+            proof.find(f"sign: gold answers ({form}) are paid less than those of other rows; try the other sign")
+            return plays
+    if not pairs or is_unpaid:
+        proof.is_open = True
+        why = "no usual form of the answer is paid in any row" if pairs else "no row says them"
+        proof.skip("What gold answers are paid", f"{why}; {advice}")
+    if proof.is_open or not plays:
         return plays
     low = [play for play in plays if play["return"] < FULL_SHARE]
-    proof.figures["gold"] = {"form": order[0], "rows": len(plays), "full_marks": 1 - len(low) / len(plays)}
+    form = order[0].format("answer")
+    proof.figures["gold"] = {"form": form, "rows": len(plays), "full_marks": 1 - len(low) / len(plays)}
     if len(low) > (1 - FULL_SHARE) * len(plays):
         reason = f" ({low[0]['errors'][0]})" if low[0]["errors"] else ""
-        text = f"gold answers ({order[0]}) have less than full marks, 1, in {len(low)} of {len(plays)} rows"
+        text = f"gold answers ({form}) have less than full marks, 1, in {len(low)} of {len(plays)} rows"
         first = f"row {low[0]['row']['number']} gets {low[0]['return']:g}{reason}"
-        proof.find(f"gold: {text}, such as {first}; try a column gold with the answers of each turn")
+        proof.find(f"gold: {text}, such as {first}; {advice}")
     return plays
 
 
@@ -276,7 +291,7 @@ def describe_payment(proof: Proof, plays: dict[str, list[dict]], data: str) -> N
     proof.figures["most_paid"] = {policy: max(values) for policy, values in paid.items()}
     if gold := proof.figures.get("gold"):
         marks = f"gold answers ({gold['form']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
-        others = ", ".join(f"{policy} {value:g}" for policy, value in proof.figures["most_paid"].items())
+        others = ", ".join(f"{policy} {value:g}" for policy, value in proof.figures["most_paid"].items()) or "nothing"
         proof.say(f"{proof.thing} was played on {data}: {marks}; the most that others are paid: {others}.")
     for policy, values in paid.items():
         if (most := max(values)) > ALLOWED[policy] * full:

@@ -49,6 +49,7 @@ FORMULAS = {  # if a function's name has the words of two, the first is meant
     "dr_grpo_advantage": Formula("advantage", "arXiv 2503.20783, section 3.2", "dr grpo"),
     "grpo_advantage": Formula("advantage", "arXiv 2402.03300, section 4.1.2", "grpo"),
     "rloo": Formula("advantage", "arXiv 2402.14740", "rloo"),
+    "reinforce_pp": Formula("gae", "arXiv 2501.03262", "reinforce pp"),  # GAE with lambda 1 and values of 0
     "gae": Formula("gae", "Schulman 2016, eq. 16", "gae"),
     "masked_mean": Formula("mean", "sum of masked entries / their number", "masked mean"),
 }

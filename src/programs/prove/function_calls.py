@@ -9,7 +9,7 @@ import re
 
 from parts.foundation.processes import torch
 from programs.prove.formulas import FORMULAS
-from programs.prove.recognition import SMALLEST_CLIP, Candidate
+from programs.prove.recognition import RATIOS, SMALLEST_CLIP, Candidate
 
 MASK = (  # ragged rows, pads on either side, a hole, an empty row
     (0, 1, 1, 1, 1, 1, 1),
@@ -58,6 +58,7 @@ def inputs(kind: str, takes: set[str], numbers: list[float]) -> dict:
     for place, size in LARGE.items() if kind == "loss" else ():
         c["old_logprobs"][place] = c["logprobs"][place] - size
         c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
+    c["values"] *= kind != "gae" or "values" in takes
     c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # no bound is near these ratios
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
     for i, (move, error) in enumerate(itertools.product((-0.5, 0.1, 0.5), (-0.9, 0.9)) if kind == "value" else (), 1):
@@ -87,7 +88,7 @@ def inside_forms(formula: str, kind: str, takes: set[str], numbers: list[float])
     roles = ("tau_pos", "tau_neg") if formula == "sapo" else INSIDE.get(kind, ())
     bounded = takes & {"low", "high", "clip"} or formula == "reinforce"
     roles = [x for x in roles if x not in takes and not (bounded and x in ("low", "high"))]
-    roles = [x for x in roles if x != "beta" or "ref_logprobs" in takes]
+    roles = [x for x in roles if {"beta": "ref_logprobs", "gae_lambda": "values"}.get(x) in (None, *takes)]
     ways = itertools.product(*(values_inside(role, numbers) or [NUMBERS[role]] for role in roles))
     forms = [dict(zip(roles, way, strict=True)) | {"inside": roles} for way in ways if roles]
     forms.sort(key=lambda form: form.get("low") != form.get("high"))
@@ -164,6 +165,9 @@ class Tried:
     def handed(self, c: dict) -> list[dict]:
         """Inputs by role as tensors, with a boolean mask, and where no gradient is taken also as arrays and lists."""
         given = c | {"groups": c.get("ids", c["groups"])}
+        if RATIOS & self.takes:
+            steps = c["logprobs"] - c["old_logprobs"]
+            given |= {"log_ratio": steps, "ratio": steps.exp()}
         tensors = {role: given[role] for role in self.takes}
         for role, x in tensors.items():
             if getattr(x, "shape", None) == c["mask"].shape:

@@ -36,6 +36,12 @@ FAULTS = {  # {what a faulty function computes: the changes to the formula's inp
     "the formula with its KL term subtracted": lambda c: {"beta": -c["beta"]},
     "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
+    "twice the formula": lambda c: {"sign": 2 * c["sign"]},
+    "half the formula": lambda c: {"sign": c["sign"] / 2},
+    "the formula with its lower bound on both sides": lambda c: {"high": c["low"]},
+    "the formula with its upper bound on both sides": lambda c: {"low": c["high"]},
+    "the formula with lambda 1": lambda c: {"gae_lambda": 1.0},
+    "the formula with gamma 1": lambda c: {"gamma": 1.0},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
     "the formula whitened over the padding too": lambda c: {"padded": True},
 }
@@ -112,9 +118,11 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
     weights, about = tried.weights(c, result), f"{formula} ({FORMULAS[formula].source})"
     if not fit.value:
         return f"its value is that of {about}, {fit.way}, its gradient is not (relative gap {fit.gradient:.2g})", True
+    is_finite = torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all()
     if right_without_empty_rows(formula, tried, c):
-        return f"it is {about}, but for an empty row, which changes its value", True
-    if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
+        effect = "changes its value" if is_finite else "makes it nan"
+        return f"it is {about}, but for an empty row, which {effect}", True
+    if not is_finite:
         return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there", True
 
     def way_of(other: str, changed: dict) -> str | None:
@@ -123,7 +131,8 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
 
     for text, change in FAULTS.items():
         if way_of(formula, c | change(c)):
-            return f"it computes {text}; expected {about}", True
+            is_weight = candidate.generic and candidate.left and text.split()[0] in ("twice", "half")  # a default
+            return f"it computes {text}; expected {about}", not is_weight
     for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # others share ppo's token loss
         if its.kind == tried.kind and other != formula and not missing(other, tried.roles) and other not in GENERIC:
             if way := way_of(other, c):

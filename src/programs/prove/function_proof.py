@@ -200,10 +200,9 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
             about |= {"left_at_default": [*x.left], "agrees": not x.findings, "nan_beneath_mask_reaches": x.leak}
             proof.figures[x.where] = about
     proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
-    accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    accepted += "; for a reward --data FILE; for a trainer the functions that selfcheck.py --contract lists"
-    if unknown and all(x.formula for x in unknown):
-        accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
+    accepted = "expected losses or advantages with inputs such as logprobs and mask; try --as NAME=FORMULA, one of "
+    accepted += f"{', '.join(FORMULAS)}; for a reward or environment FILE.py:NAME --data FILE; for a trainer "
+    accepted += "selfcheck.py --contract"
     unfitting = [x.name for x in unknown if x.unknown_form]
     need(known or unfitting, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
     lacking = [x for x in unknown if not x.unknown_form and (x.name in formulas or x.claims)]

@@ -14,13 +14,15 @@ LOGP = r"(log_?probs?|log_?ps?|log_?pis?|lp)"
 VALUES = r"(values?|v|vpreds?|vs|value_preds?)"
 SAMPLER = r"(behav\w+|rollout|generation|sampling|sampler|vllm|inference|mu)"
 OLD = rf"(old|prev|{SAMPLER})"
-NEW = "(new|curr?|current)"
+NEW, POLICY = "(new|curr?|current)", "(policy|pi|theta|actor)"
 REFERENCE = "(ref|reference|base|sft|initial)"
 ROLES = {  # input -> names of parameters
-    "old_logprobs": rf"{OLD}_?(\w+_)?{LOGP}|{LOGP}_{OLD}",
-    "ref_logprobs": rf"{REFERENCE}_?(\w+_)?{LOGP}|{LOGP}_{REFERENCE}",
-    "logprobs": rf"({NEW}_?|(policy|pi|actor|action|trainer|learner|per_token)_?)*{LOGP}(_{NEW}|_theta)?",
-    "advantages": r"adv(antage)?s?",
+    "old_logprobs": rf"(\w+_)?{OLD}_?(\w+_)?{LOGP}|{LOGP}_{OLD}",
+    "ref_logprobs": rf"(\w+_)?{REFERENCE}_?(\w+_)?{LOGP}|{LOGP}_{REFERENCE}",
+    "log_ratio": r"log_?(importance_?)?(ratios?|weights?)|negative_approx_kl",
+    "ratio": r"(importance_|policy_|prob_)?ratios?",
+    "logprobs": rf"({NEW}_?|({POLICY}|action|trainer|learner|per_token)_?)*{LOGP}(_({NEW}|{POLICY}))?",
+    "advantages": r"adv(antage)?s?|a(_hat)?",
     "mask": r"(response_|completion_|action_|attention_|loss_|token_|eos_|valid_)?masks?",
     "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
     "scores": r"(\w+_)?(scores?|rewards?)",
@@ -54,7 +56,8 @@ OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"
 SEVERAL = ("x",)  # roles that several parameters may have
 ASIDE = ("entropy", "entropy_weight")  # roles in a further term, which has a check of its own
 SHAPED = {"scores", "token_rewards", "values"}  # with these a loss or KL is more than its formula
-FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
+RATIOS = {"log_ratio", "ratio"}  # of policy and old policy: of a KL, it would be unclear which is on top
+FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, *RATIOS, "advantages"}, "advantage": {"logprobs"}}
 SMALLEST_CLIP = 1e-4  # a smaller default is an epsilon against division by 0, not a clip
 CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
 GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
@@ -84,7 +87,7 @@ class Candidate:
     @property
     def claims(self) -> bool:
         """Whether its name says the loss of an algorithm; or loss or advantage, and it takes what one is made of."""
-        name, made_of = self.name.lower(), {"logprobs", "scores", "token_rewards", "returns"}
+        name, made_of = self.name.lower(), {"logprobs", *RATIOS, "scores", "token_rewards", "returns"}
         made_of |= {"advantages"} if "loss" in name else set()
         made_of |= {"values"} if re.search("value|critic", name) else set()
         if re.search(r"\b(plot|log|print|show|save|format|report|get|register)_|_(metrics|stats|hist\w*)$", name):
@@ -106,19 +109,23 @@ def inputs_of(roles: dict[str, str], kind: str) -> dict[str, str]:
 
 def missing(formula: str, roles: dict[str, str]) -> set[str]:
     """Roles that a formula needs and a function lacks."""
-    kind = FORMULAS[formula].kind
+    kind, without = FORMULAS[formula].kind, {"values"} if formula == "reinforce_pp" else set()
     takes, ratio = {*inputs_of(roles, kind).values()}, kind == "loss" and formula != "reinforce"
     if "token_rewards" in takes:  # a row's last token reward is its score
         takes.add("scores")
-    return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - takes
+    if ratio and RATIOS & takes:
+        takes |= {"logprobs", "old_logprobs"}
+    return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - without - takes
 
 
 def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
     """(Formula that a function's name and parameters say, or ""; whether the name is generic)."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)  # GRPOLoss
-    has = {*re.findall(r"[a-z\d]+", name.lower())}
+    has = {*re.findall(r"[a-z\d]+", re.sub("_?plus_?plus", "_pp", name.lower()))}
     for formula, about in FORMULAS.items():
-        if {*about.words.split()} <= has and not missing(formula, roles):
+        # an advantage of another formula; the clipped loss of REINFORCE++
+        is_other = "pp" in has if formula == "reinforce" else "baseline" in has and about.kind in ("advantage", "gae")
+        if not is_other and {*about.words.split()} <= has and not missing(formula, roles):
             return formula, formula in GENERIC
     if "gae_lambda" in roles.values() and not missing("gae", roles):
         return "gae", True
@@ -132,6 +139,7 @@ def once(known: dict[str, str], parameters: list[inspect.Parameter]) -> dict[str
     for p in sorted(parameters, key=lambda p: p.default is not p.empty):
         role, number = known.get(p.name), p.default if isinstance(p.default, float) else 0.0
         small = role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
+        small |= role in RATIOS and number > 0  # a clip of that name
         second = p.default is not p.empty and role in kept.values() and role not in SEVERAL
         if role and not small and not second and (role not in ASIDE or p.default is p.empty):
             kept[p.name] = role
@@ -152,7 +160,9 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     formula, generic = (formula, False) if formula else formula_of(name, roles)
     candidate = Candidate(name, where, formula, roles=roles, generic=generic)
     if not candidate.formula:
+        unknown = ", ".join(p.name for p in parameters if not roles[p.name] and p.default is EMPTY)
         candidate.why = "its name and inputs name no formula that is known here"
+        candidate.why += f" (inputs of no known name: {unknown})" if unknown else ""
         return candidate
     kind = FORMULAS[candidate.formula].kind
     known = inputs_of(roles, kind)
@@ -184,16 +194,19 @@ def fields_of(p: inspect.Parameter, code) -> dict:
     """{entry or attribute that a function reads of a batch or settings: its default, or EMPTY}; {} of an input."""
     kind = type(p.default) if p.default is not EMPTY else code.__globals__.get(p.annotation, p.annotation)
     is_dataclass, fields = dataclasses.is_dataclass(kind), {}
-    if not is_dataclass and (role_of(p.name) or p.default is not EMPTY):
+    if not is_dataclass and (role_of(p.name) or p.default not in (EMPTY, None)):
         return {}
-    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))):
+    source = textwrap.dedent(inspect.getsource(code))
+    if p.default is None and re.search(rf"\bif (not )?{p.name}\b(?![.\[])|\b{p.name} or\b", source):
+        return {}  # it has a way without them
+    for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(ast.Attribute(ast.Name(p.name), "get"), [ast.Constant(str(key)), *rest]):
                 fields[key] = rest[0].value if rest and isinstance(rest[0], ast.Constant) else None
             case ast.Subscript(ast.Name(p.name), ast.Constant(str(key))):
                 fields[key] = EMPTY
             case ast.Attribute(ast.Name(p.name), key) if key != "get":
-                fields.setdefault(key, EMPTY)
+                fields.setdefault(key, EMPTY if p.default is EMPTY or role_of(key) else None)
     if is_dataclass:
         made = kind if p.default is EMPTY else p.default
         return {key: getattr(made, key, EMPTY) for key in fields or inspect.signature(kind).parameters}

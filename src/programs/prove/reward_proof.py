@@ -1,11 +1,13 @@
 """A reward: which trainers can call it, reward_preflight.py's checks on the user's rows, hostile programs."""
 
+import ast
 import contextlib
 import inspect
 import itertools
 import json
 import os
 import tempfile
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,6 +37,7 @@ ESCAPE = (  # reaches `open` even if eval gets no builtins
 )
 GOLD_NAMES = ("target", "answer", "final_answer", "solution", "gold", "label")  # in a ground truth that is a dictionary
 OURS = {"completions", "prompt", "completion"}  # one of which our trainers pass
+COMPLETION_NAMES = {"completions", "completion", "completion_ids"}
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
@@ -130,11 +133,17 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         elif names and not takes_any:
             taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
-        if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
-            read = str(Path(folder, "rows.jsonl"))
-            rows = [with_ground_truth(row) for row in rows]
-            Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         describe_forms(proof, names, takes_any, name)
+        is_verl = isinstance(rows[0].get("reward_model"), dict) and not attacked  # it keeps gold answers there
+        is_free = not any(flag.startswith("--profile") for flag in flags)
+        if pays_for_form := is_free and reads_completions_alone(function, parameters):
+            rows, flags = [{"answer": str(i), **row} for i, row in enumerate(rows)], ["--profile", "format", *flags]
+            form = "its form was checked (--profile format), not that right answers are paid more than wrong ones"
+            proof.say(f"It reads completions alone, no answers: {form}.")
+        if is_verl or pays_for_form:
+            read = str(Path(folder, "rows.jsonl"))
+            rows = [with_ground_truth(row) for row in rows] if is_verl else rows
+            Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         try:
             report = preflight_of(tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
@@ -157,6 +166,18 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
     proof.findings += [finding.replace(read, data) for finding in failures_of(report)]
     return proof
+
+
+def reads_completions_alone(function, parameters) -> bool:
+    """Whether a reward takes and reads neither prompts nor columns of the rows; False without source."""
+    try:
+        source = inspect.getsource(function if inspect.isroutine(function) else type(function).__call__)
+        tree = ast.parse(textwrap.dedent(source))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    read = {x.id for x in ast.walk(tree) if isinstance(x, ast.Name)}
+    others = {name for name, p in parameters.items() if name in read or p.kind is not p.VAR_KEYWORD} - COMPLETION_NAMES
+    return bool(COMPLETION_NAMES & read) and not others - ({"prompt", "prompts"} - read)
 
 
 def with_ground_truth(row: dict) -> dict:

@@ -32,7 +32,7 @@ ADVICE = {
     "memory": "keep nothing, or a bounded number of entries, from one call to the next",
     "state": "keep nothing from one call to the next",
     "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
-    "not_deterministic": "seed random choices; give a judge temperature 0 and a cache",
+    "not_deterministic": "keep nothing from earlier calls; seed random choices; give a judge temperature 0 and a cache",
     "signature": "add **kwargs",
     "unscored": "None means not applicable, and such an answer has no gradient: give wrong answers 0",
     "latency": "bound the work per completion, or make it async; --timeout_s allows more time",

@@ -103,7 +103,7 @@ PROFILES = {  # share of gold's score that a probe may get, where a profile diff
     "answer": {},
     "format": {
         **dict.fromkeys(("prompt_echo", "answer_listing", "keyword_stuffing", "wrong_answer", "very_long"), 1.0),
-        "truncated": 0.5,
+        "truncated": 0.75,
     },
     "judge": {"truncated": 0.75, "wrong_answer": 0.75, "answer_listing": 0.5, "keyword_stuffing": 0.5},
 }
@@ -138,7 +138,8 @@ def very_long(row: dict) -> list[str]:
     size = row["limit"] or LONGEST
     digits = max(1, size - len(in_place(row, ""))) if row["limit"] else size
     brackets = "(" * (size // 2) + ")" * (size // 2)
-    return ["a " * (size // 2), brackets, in_place(row, "9" * digits), "\\frac{" * (size // 6)]
+    word = "a" * (size - 1) + "!"  # which expressions such as (\w+\s?)*$ search for hours
+    return ["a " * (size // 2), word, brackets, in_place(row, "9" * digits), "\\frac{" * (size // 6)]
 
 
 def number_of(text: str) -> float | None:

@@ -13,6 +13,7 @@ from parts.rewards.user_code import user_text
 
 SOLUTIONS = ("solution", "completion", "response", "canonical_solution", "code")  # columns with a whole completion
 ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with a final answer
+SHORT_ANSWER = 40  # characters
 CODE_COLUMNS = {"canonical_solution", "entry_point", "test", "tests", "test_list", "test_cases"}
 TEMPLATES = (
     "{answer}",
@@ -72,7 +73,9 @@ def make_row(raw: dict, where: str, number: int, args) -> dict:
     for name in dict.fromkeys([*answers, args.gold_column, *SOLUTIONS]):
         text = text_of(columns.get(name))
         marked = marked_answer(text or "")
-        if text and text.strip() and (marked or name in answers):
+        # a solution of one short line, as TRL's rows have it, is an answer
+        is_short = name == "solution" and text and len(text) <= SHORT_ANSWER and "\n" not in text and not is_code(row)
+        if text and text.strip() and (marked or is_short or name in answers):
             row["answer"], row["reasoning"] = marked or (stated_gold(text) or text.strip(), "")
             break
     return row
