@@ -204,6 +204,11 @@ def with_another_token(folder):
     tokenizer.save_pretrained(folder / "final")
 
 
+def without_tokenizer(folder):
+    for file in (folder / "final").glob("tokenizer*"):
+        file.unlink()
+
+
 def adapter(base=TINY_LM, std: float = 0.02):
     """A LoRA adapter of a model, with changes of a size."""
     torch.manual_seed(0)
@@ -229,6 +234,11 @@ RUN_FAULTS = {  # what is found: how far the model moved, and what is wrong with
     "Found missing adapter keys": (1e-3, with_part_of_an_adapter),
     "has no chat template": (1e-3, lambda folder: (folder / "final" / "chat_template.jinja").unlink()),
     "embeddings of": (1e-3, with_another_token),
+    "has no tokenizer that loads": (1e-3, without_tokenizer),
+    "has end token 5, its start and tokenizer have [2]": (
+        1e-3,
+        with_value("final/generation_config.json", "eos_token_id", value=5),
+    ),
     "weights that are not finite": (math.nan, with_value("config.json", "model", value="/gone")),
     "4 of 6 held-out prompts": (1e-3, with_training),
     "goes on to step 60": (1e-3, with_log(60, 12)),

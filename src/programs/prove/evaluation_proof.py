@@ -11,7 +11,7 @@ from parts.evaluating.scored_samples import OtherResults, pair_faults
 from parts.foundation.messages import UserError
 from programs.prove.exact_figures import difference_interval, exact_p, mean_test, share_figures
 from programs.prove.graded_again import grade_other, regrade
-from programs.prove.other_evaluations import recount_other, stated_value
+from programs.prove.other_evaluations import compare_stated_test, recount_other, stated_value
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -154,6 +154,11 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
         if any(a.samples[task].keys() & b.samples[task].keys() for a, b, task in pairs):
             sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
             compare(proof, None if is_other else path / "comparison.json", sides)
+            main = main_metric(sides[0])
+            test = proof.figures["compared"].get(" ".join(main))
+            if is_other and len(all_results) == 2 and test and test["test"] == "exact McNemar":
+                rights = [(round(side[main]["value"] * side[main]["n"]), side[main]["n"]) for side in sides]
+                compare_stated_test(all_results, test, rights, proof)
         else:
             proof.skip("The difference of the two models", "they have no common rows")
     return proof
@@ -248,7 +253,11 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
         interval = "t" if x["test"] == "paired t" else "Bonett-Price"
         test = f", {x['test']} p = {x['p']:.2g}, 95 % {interval} interval {shown(x['ci95'])}" if x["ci95"] else ""
         up, down = ends_of(recounts[0][main_metric(recounts[0])]["higher_is_better"])
+        alone = len(
+            {*recounts[0][main_metric(recounts[0])]["values"]} ^ {*recounts[1][main_metric(recounts[0])]["values"]}
+        )
         counts = f"{x['better']} rows {up}, {x['worse']} {down} of {x['rows']}"
+        counts += f" common ones ({alone} are in only one of the two)" if alone else ""
         proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}{test}, recomputed.")
 
 

@@ -17,7 +17,7 @@ from parts.data.prompts import encode_prompt
 from parts.data.verl_keys import ACTOR, CORRECTION, advice_today
 from parts.foundation.messages import UserError, need, say, tell
 from parts.rewards.user_code import trial_texts
-from programs.verl_train.data import parquet_length
+from programs.verl_train.data import parquet_columns, parquet_length
 from programs.verl_train.job_folder import prepare_job, try_job
 from programs.verl_train.overrides import Override, cpus_needed, name_findings
 from programs.verl_train.refusals import batch_findings
@@ -101,12 +101,33 @@ def config_findings(composed) -> list[str]:
     needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     if given.num_cpus is not None and given.num_cpus < needed:
         findings.append(f"cpus: got {RAY_CPUS}={given.num_cpus}; expected {needed}, or the run hangs in silence")
-    actor = composed.actor_rollout_ref.actor
+    actor, estimator = composed.actor_rollout_ref.actor, composed.algorithm.adv_estimator
+    findings += name_faults(composed)
+    if rollout.n == 1 and re.match("grpo|rloo|opo|gdpo", estimator):
+        got = f"group: got actor_rollout_ref.rollout.n=1 with {estimator}"
+        findings.append(f"{got}, whose advantages are then the scores themselves; expected 2 or more; try 8")
     if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
         say("note: with one update per batch the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
     if trainer.save_freq <= 0:
         findings.append(f"checkpoint: got trainer.save_freq={trainer.save_freq}, so nothing is saved; try 25")
     return findings
+
+
+def name_faults(composed) -> list[str]:
+    """Findings for an estimator and a loss that nothing has registered; none beside the user's modules, which may."""
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
+
+    if composed.actor_rollout_ref.model.external_lib or composed.reward.reward_manager.module.path:
+        return []
+    names = {"algorithm.adv_estimator": ADV_ESTIMATOR_REGISTRY, f"{ACTOR}.policy_loss.loss_mode": POLICY_LOSS_REGISTRY}
+    given = {key: OmegaConf.select(composed, key) for key in names}
+    return [
+        f"name: got {key}={given[key]}; expected one of {', '.join(known)}; try a module that registers it, in "
+        "actor_rollout_ref.model.external_lib"
+        for key, known in names.items()
+        if given[key] not in known
+    ]
 
 
 def rows_in_verl(composed, model) -> tuple[dict, object, list[str]]:
@@ -119,6 +140,13 @@ def rows_in_verl(composed, model) -> tuple[dict, object, list[str]]:
     total = sum(map(parquet_length, files)) if all(name.endswith(".parquet") for name in files) else len(rows)
     report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // data.train_batch_size}
     got = f"data: got {len(rows)} of {total} rows within {data.max_prompt_length} tokens"
+    columns = parquet_columns(files[0]) if files[0].endswith(".parquet") else {}
+    if columns and "list" not in columns.get(data.prompt_key, ""):  # verl leaves out all rows then
+        found = ", ".join(
+            f"{name} ({kind})" if "string" in kind and name == data.prompt_key else name
+            for name, kind in columns.items()
+        )
+        return report, rows, [f"data: got columns {found}; expected chat messages in {data.prompt_key}"]
     is_few = len(rows) < data.train_batch_size
     return report, rows, [f"{got}; expected the {data.train_batch_size} of a step"] if is_few else []
 
@@ -249,6 +277,13 @@ def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
     files = [files] if isinstance(files, str) else [*files]
     if away := [name for name in files if not Path(name).expanduser().is_file()]:
         return {"unchecked": f"{away[0]} is not here"}, [], []
+    tests = [data.val_files] if isinstance(data.val_files, str) else data.val_files or []
+    if away := [name for name in tests if not Path(name).expanduser().is_file()]:
+        return (
+            {},
+            [],
+            [f"data: got data.val_files {away[0]}, which is not here; expected a file, as verl reads it first"],
+        )
     try:
         model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
     except Exception as error:  # a hub's name, or a folder of the cluster
