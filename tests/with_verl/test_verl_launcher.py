@@ -236,14 +236,13 @@ def test_rows_and_reward_of_a_job_by_hand(tmp_path, capsys):
     (tmp_path / "r.py").write_text(PAYS)
     lines = [f"data.train_files={tmp_path}/t.parquet", f"reward.custom_reward_function.path={tmp_path}/r.py", DYNAMIC]
     assert checked(tmp_path, capsys, "\n".join([*BY_HAND, *lines]))[:2] == (0, "")
-    assert (
-        "val_files /gone, which is"
-        in checked(tmp_path, capsys, "\n".join([*BY_HAND, *lines, "data.val_files=/gone"]))[1]
-    )
+    away = "\n".join([*BY_HAND, *lines]).replace(str(EVAL_DATA), "/gone")
+    assert "val_files /gone, which is" in checked(tmp_path, capsys, away)[1]
     for wrong in ({"question": ROW["prompt"]}, {"prompt": "1+1="}):
         rest = {name: x for name, x in ROW.items() if name != "prompt"}
         pq.write_table(pa.Table.from_pylist([rest | wrong] * 16), tmp_path / "t.parquet")
-        assert "expected chat messages in prompt" in checked(tmp_path, capsys, "\n".join([*BY_HAND, *lines]))[1]
+        filtered = "\n".join([*BY_HAND, *lines, "data.filter_overlong_prompts=True"])  # verl leaves out all rows then
+        assert "expected chat messages in prompt" in checked(tmp_path, capsys, filtered)[1]
     pq.write_table(pa.Table.from_pylist([ROW] * 16), tmp_path / "t.parquet")
     (tmp_path / "r.py").write_text(SCORE + "None")
     code, findings, _ = checked(tmp_path, capsys, "\n".join([*BY_HAND, *lines]))

@@ -134,20 +134,11 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         CpuThreads().begin(SimpleNamespace(threads="auto"), device)
-    try:
-        networks = {"after": load_plainly(str(run.saved))}
-    except Exception as error:  # transformers raises many kinds for a damaged folder
-        proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
+    tokenizer, network = load_saved(run, proof)
+    if network is None or tokenizer is None:
+        proof.is_open = True
         return proof
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved)
-    except Exception as error:  # not saved, or damaged
-        if not (run.saved / "adapter_config.json").is_file():  # an adapter is used with its base's
-            got = f"{run.saved} has no tokenizer that loads ({type(error).__name__})"
-            proof.find(f"{got}; try saving the start's beside the model; measured with the start's")
-        if not run.model:
-            return proof
-        tokenizer = transformers.AutoTokenizer.from_pretrained(run.model)
+    networks = {"after": network}
     run.start = f"its start {run.model} does not load here" if run.model else "no file or script names its start"
     for name, source in ([("before", run.model)] if run.model else []) + [("teacher", x) for x in run.teacher[:1]]:
         try:
@@ -194,6 +185,24 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     describe_accuracy(run, proof, measured)
     describe_kl(proof, measured, device)
     return proof
+
+
+def load_saved(run, proof: Proof) -> tuple:
+    """(Tokenizer, network) of the saved model; None for what does not load, which is a finding."""
+    tokenizer = network = None
+    try:
+        network = load_plainly(str(run.saved))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved)
+    except Exception as error:  # transformers raises many kinds for a damaged folder
+        kind = type(error).__name__
+        if network is None:
+            proof.find(f"the saved model {run.saved} does not load: {kind}: {str(error)[:300]}")
+        elif not (run.saved / "adapter_config.json").is_file():  # an adapter is used with its base's
+            advice = "try saving the start's beside the model; measured with the start's"
+            proof.find(f"{run.saved} has no tokenizer that loads ({kind}); {advice}")
+        with contextlib.suppress(Exception):  # the start may be gone, or unknown
+            tokenizer = transformers.AutoTokenizer.from_pretrained(run.model)
+    return tokenizer, network
 
 
 def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
