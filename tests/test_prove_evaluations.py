@@ -91,21 +91,6 @@ def two(folder, change=lambda rows: rows, **stated):
     return folder
 
 
-def by_column(folder, split: bool = False):
-    """A table stored as columns: pandas's and wandb's split form, or a list for each column."""
-    rows = [row(i) for i in range(20)]
-    value = {"columns": [*rows[0]], "data": [[*x.values()] for x in rows]}
-    value = value if split else {name: [x[name] for x in rows] for name in rows[0]}
-    (folder / "t.json").write_text(json.dumps(value))
-    return folder / "t.json"
-
-
-def side_by_side(folder):
-    """Two models in one row: the second is right everywhere."""
-    rows = [{"id": i, "question": q, "base_correct": i % 2, "tuned_correct": 1} for i, (q, _) in enumerate(QUESTIONS)]
-    return write_lines(folder / "wide.jsonl", rows)
-
-
 def passes(folder, stated: float):
     """Four samples a row, two of them right."""
     rows = [{"id": i, "prompt": q, "passed": [1, 0, 1, 0]} for i, (q, _) in enumerate(QUESTIONS)]
@@ -193,17 +178,10 @@ SOUND = {
         "7.000 on",
     ),
     "two": (two, "5 rows better, 0 worse of 20, exact McNemar p = 0.062"),
-    # b = 5, c = 0: chi-squared 5, p 0.0253; without pairs sqrt(20 0.25 / (2 0.625 0.375 / 20)) = 1.63, p 0.102
+    # b = 5, c = 0: chi-squared 5, p 0.0253
     "chi-squared": (lambda f: two(f, difference=0.25, p_value=0.0253), "exact McNemar p = 0.062"),
     "part": (lambda f: two(f, lambda rows: rows[:15], tuned={}), "of 15 common ones (5 are in only one of the two)"),
     "Wald": (lambda f: report(f, stderr=0.1147, ci95=[0.281, 0.719]), "0.299 to 0.701"),  # s / sqrt(20)
-    "columns": (lambda f: by_column(f, split=True), "samples correct 0.500"),
-    "lists of columns": (by_column, "samples correct 0.500"),
-    "side by side": (side_by_side, "10 rows better, 0 worse of 20, exact McNemar p = 0.002"),
-    "reward": (
-        lambda f: write_lines(f / "a.jsonl", [{"prompt": q, "reward": 1.0} for q, _ in QUESTIONS]),
-        "reward 1.0",
-    ),
     "truncated": (lambda f: report(f, {i: {"truncated": i == 1} for i in range(20)}), "1 of 20 texts were cut off"),
     # c of 4 right in each of 20 rows: pass@2 is 1 - C(4 - c, 2) / 6
     "pass@2": (lambda f: passes(f, 5 / 6), "samples passed 0.500"),
@@ -228,21 +206,18 @@ FAULTS = {
         lambda f: report(f, {2: {"finish_reason": "length"}, 0: {"finish_reason": "stop"}}),
         "count as right",
     ),
-    "finished": (lambda f: report(f, {i: {"finished": i != 2} for i in range(20)}), "1 of 20 texts were cut off"),
     "count": (lambda f: report(f, num_correct=12), "num_correct 12; the samples give 10"),
     "interval": (
         lambda f: report(f, ci95=[0.48, 0.52]),
-        "says ci95 [0.48, 0.52], which makes an interval 0.1 times",
+        "says ci95 [0.48, 0.52]; the samples give a standard error of 0.11",
     ),
-    "error": (lambda f: lm_eval(f, **{"exact_match_stderr,strict-match": 0.01}), "_stderr,strict_match 0.01, which"),
+    "error": (
+        lambda f: lm_eval(f, **{"exact_match_stderr,strict-match": 0.01}),
+        "_stderr,strict_match 0.01; the samples",
+    ),
     "pass@2": (lambda f: passes(f, 0.9), "says pass@2 0.9; the samples give 0.833333 on 20 rows"),
     "p": (lambda f: two(f, mcnemar_p=0.0005), "says mcnemar_p 0.0005; exact McNemar gives 0.062"),
-    "difference": (lambda f: two(f, difference=0.3), "says difference 0.3; the common rows give +0.250"),
     "models": (lambda f: two(f, accuracy={"base": 0.5, "tuned": 0.8}, tuned={}), "accuracy.tuned 0.8; the samples"),
-    "copies": (
-        lambda f: write_lines(f / "a.jsonl", [row(i % 19, id=i) for i in range(20)]),
-        "1 of 20 rows have the prompt, gold and completion of another one",
-    ),
     "another text": (
         lambda f: report(f, {4: {"response": "The answer is 5."}}),
         "has correct 1, but lacks its gold 60",

@@ -207,7 +207,7 @@ PAYS = SCORE + "float(ground_truth in solution_str)"
 
 
 MISTAKES = [
-    ([f"{ROLLOUT}.n=1"], "n=1 with grpo, whose advantages are then the scores themselves"),
+    ([f"{ROLLOUT}.n=1"], "n=1 with grpo, which compares the samples of a prompt"),
     (["algorithm.adv_estimator=grop"], "got algorithm.adv_estimator=grop; expected one of gae, grpo"),
     ([f"{ACTOR}.policy_loss.loss_mode=gpso"], "loss_mode=gpso; expected one of vanilla"),
 ]
@@ -242,7 +242,7 @@ def test_rows_and_reward_of_a_job_by_hand(tmp_path, capsys):
         rest = {name: x for name, x in ROW.items() if name != "prompt"}
         pq.write_table(pa.Table.from_pylist([rest | wrong] * 16), tmp_path / "t.parquet")
         filtered = "\n".join([*BY_HAND, *lines, "data.filter_overlong_prompts=True"])  # verl leaves out all rows then
-        assert "expected chat messages in prompt" in checked(tmp_path, capsys, filtered)[1]
+        assert "with chat messages in prompt; its columns are" in checked(tmp_path, capsys, filtered)[1]
     pq.write_table(pa.Table.from_pylist([ROW] * 16), tmp_path / "t.parquet")
     (tmp_path / "r.py").write_text(SCORE + "None")
     code, findings, _ = checked(tmp_path, capsys, "\n".join([*BY_HAND, *lines]))

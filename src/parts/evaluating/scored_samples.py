@@ -17,7 +17,6 @@ from parts.foundation.messages import UserError, need
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
 ID = "(id|idx|index|uu?id)"
 OF_ITEM = rf"(doc|task|question|problem|example|item)_?{ID}"
-CUT, ENDED = "truncated|cut_off|hit_(max_)?(length|limit|(new_)?tokens)", "finished|completed?|ended|(has_)?eos"
 COLUMNS = {  # names of columns, the best first
     "key": ("item_?id", OF_ITEM, ID, f"sample_?{ID}", "key|name|item"),
     "prompt": ("((full|origin)_)?prompt", "question|problem|instruction|query", "(user_)?input"),
@@ -30,7 +29,7 @@ COLUMNS = {  # names of columns, the best first
         "predictions?|preds?|code|text",
         "answer|solution",
     ),
-    "finish": ("(finish|stop)(_reason)?", f"(is_|was_)?({CUT}|{ENDED})"),
+    "finish": ("(finish|stop)(_reason)?", "(is_|was_)?truncated"),
     "model": (
         r"model(_?(name|id|path|name_or_path))?",
         "policy|checkpoint|system|arm|condition|llm|agent|generator|method",
@@ -42,7 +41,6 @@ DRAW = (
     "|annotator|turn|template|lang(uage)?)(_?(id|idx|index|no))?"
 )
 GROUP = "(conversation|dialog|dialogue|thread|cluster|problem|question)(_?(id|name))?"
-TELLING = 16  # characters of a completion, such as a letter, that rows of several items may share
 LOWER = (
     r"(?<![a-z])((wer|cer|ter|ppl|r?mse|mae|ece|brier(_score)?|perplexity|loss|errors?|latency|costs?)(?![a-z])"
     "|toxic|hallucin|harm(?!less|on))"
@@ -50,18 +48,15 @@ LOWER = (
 HIGHER = r"(?<![a-z])(acc|correct|right|pass|f1|precision|recall|auc|free)"  # error_free, num_correct
 NEITHER = r"(?<![a-z])(length|len|tokens|words|turns|count|num|seconds|time|refus[a-z]+)(?![a-z])"
 SCORE = (
-    r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified|reward"
-    r"|rating|grade|verdict"
+    r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
     r"|(.+\.)?(scores?|metrics?)\.\w+(\.value)?|(base|plus)_status"
 )
-OUTCOME = "is_correct|correct|right|solved|passed|pass|acc"  # of two models side by side
-FIRST = r"(model_?)?[a1]|base(line)?(_model)?|before|old|start|initial|init|reference|ref|sft|pre"
 VERDICTS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c", "y", "t"), 1.0),
     "p": 0.5,  # Inspect's letters: correct, partly, incorrect, no answer
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n", "f"), 0.0),
 }
-CUT_REASONS = ("length", "max_tokens", "max_length", "max_new_tokens", "limit")  # how servers name the token limit
+CUT_REASONS = ("length", "max_tokens", "max_length", "max_new_tokens", "true")  # how servers name the token limit
 
 
 def column_name(name) -> str:
@@ -135,43 +130,15 @@ def named_samples(value: dict) -> list[dict]:
     return rows if are_samples and all(columns_of(flat(row))["completion"] for row in rows) else []
 
 
-def by_column(value: dict) -> list[dict]:
-    """Rows of a table that is stored as columns: lists of one length, or names beside lists of cells; [] of others."""
-    match value:
-        case {"columns": [str(), *_] as names, "data": [list(), *_] as cells}:  # wandb's and pandas's
-            return [dict(zip(names, row, strict=False)) for row in cells]
-    lists = {name: x for name, x in value.items() if isinstance(x, list) and not any(isinstance(y, dict) for y in x)}
-    is_table = (
-        columns_of(dict.fromkeys(map(column_name, lists)))["completion"] and len({*map(len, lists.values())}) == 1
-    )
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)] if is_table else []
-
-
-def side_by_side(rows: list[dict]) -> list[dict]:
-    """Flat rows of two models, as base_correct and tuned_correct, as rows of one model each; [] of others."""
-    ends = [(m[1], m[2]) for name in rows[0] if (m := re.fullmatch(rf"(.+?)([_.](?:{OUTCOME}))", name))]
-    starts = [(m[2], m[1]) for name in rows[0] if (m := re.fullmatch(rf"((?:{OUTCOME})[_.])(.+)", name))]
-    models = [model for model, _ in ends or starts]
-    if len(models) != 2 or not any(re.fullmatch(FIRST, model) for model in models):
-        return []
-    tables = []
-    for model in models:
-        about = rf"({re.escape(model)}[_.])(?=.)|(?<=.)([_.]{re.escape(model)})$"
-        names = {name: re.sub(rf"^{about}", "", name) for name in rows[0]}
-        tables += [{names.get(name, name): x for name, x in row.items()} | {"model": model} for row in rows]
-    return tables
-
-
 def tables_in(value) -> Iterator[list[dict]]:
     """The tables of scored samples in a JSON value, as flat rows; none of training."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
-        value = by_column(value) or named_samples(value)
+        value = named_samples(value)
     if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
-        rows = rows if score_columns(rows) else side_by_side(rows)
-        if rows and score_columns(rows) and "step" not in rows[0]:
+        if score_columns(rows) and "step" not in rows[0]:
             yield rows
 
 
@@ -269,13 +236,7 @@ class OtherResults:
         self.usual = Counter(map(len, keyed.values())).most_common(1)[0][0]
         more = [key for key, samples in keyed.items() if len(samples) > self.usual]
         ids = f"{len(more)} of {len(keyed)} ids, such as {str(more[:1])[1:-1]}, have more than {self.usual} samples"
-        self.repeated = [f"{self.name}: {ids}, as the others have: they count twice"] if more else []
-        texts = {key: (x[0]["prompt"], str(x[0]["gold"]), x[0]["completion"]) for key, x in keyed.items()}
-        if copies := sum(
-            n - 1 for (asked, _, text), n in Counter(texts.values()).items() if asked and len(text) > TELLING
-        ):
-            what = "the prompt, gold and completion of another one under another id: they count twice"
-            self.repeated.append(f"{self.name}: {copies} of {len(keyed)} rows have {what}")
+        self.repeated = f"{self.name}: {ids}, as the others have: they count twice" if more else ""
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
 
     def higher_is_better(self, metric: str) -> bool | None:
@@ -287,23 +248,15 @@ class OtherResults:
         return None if re.search(NEITHER, name) else not re.search(LOWER, name)
 
 
-def finish_of(name: str, value) -> str | None:
-    """Why a text ended, "length" at the token limit, by a column of reasons, or of whether it was cut off or ended."""
-    text = str(value).lower()
-    says = {"true": True, "1": True, "false": False, "0": False}.get(text)
-    is_cut = text in CUT_REASONS if says is None else says != bool(re.search(ENDED, name))
-    return "length" if is_cut else value if says is None else "stop"
-
-
 def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
     """The samples of a flat row: as many as it has scores."""
-    texts, count = row.get(columns["completion"]), max(map(len, scores.values()))
-    finish = finish_of(columns["finish"], row.get(columns["finish"]))
+    texts, finish, count = row.get(columns["completion"]), row.get(columns["finish"]), max(map(len, scores.values()))
     way = f",{row['filter'].replace('-', '_')}" if isinstance(row.get("filter"), str) else ""  # lm-eval's
     are_texts = count > 1 and isinstance(texts, list) and len(texts) == count
     for n in range(count):
         metrics = {f"{m}{way}": cell[n] if n < len(cell) else None for m, cell in scores.items()}
-        yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": finish}
+        cut = "length" if str(finish).lower() in CUT_REASONS else "stop" if finish is False else finish
+        yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
 def read_table(file: Path) -> tuple[list[OtherResults], dict]:

@@ -63,7 +63,7 @@ def reports_to_compare(paths: list[str]) -> list[dict]:
             need("not paired" not in fault, f"got {names[0]} and {names[1]}: {fault}; expected the same rows")
             say(f"warning: {task}: {fault}")
         first = next(iter(ones[task].samples[ones[task].task].values()))[0]
-        for text in (*ones[task].repeated, *others[task].repeated):
+        for text in filter(None, (ones[task].repeated, others[task].repeated)):
             say(f"warning: {task}: {text}")
         if not first["prompt"] and first["key"].isdecimal():
             say(f"warning: {task}: rows without prompts are paired by their numbers; expected the same ids or order")

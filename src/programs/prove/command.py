@@ -84,7 +84,7 @@ def proof_of(args) -> Proof:
         check_flags(args, "evaluation")
         return prove_evaluation(path, results, unreadable, seconds)
     names = names or (path.is_dir() and not is_of_runs and any(functions_of(path)[0].values()))  # in subfolders
-    hint = "; try a column correct, passed or score for the scores" if path.suffix in SCORED_FILES else ""
+    hint = "; try rows with a column correct and, of several, model" if path.suffix in SCORED_FILES else ""
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}{hint}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)

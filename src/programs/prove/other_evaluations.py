@@ -4,17 +4,17 @@ import math
 import re
 from fractions import Fraction
 from pathlib import Path
-from statistics import NormalDist
+from statistics import stdev
 
 from parts.evaluating.scored_samples import OtherResults, column_name
-from programs.prove.exact_figures import Z95, share_figures, unpaired_p
-from programs.prove.proof import shown
+from programs.prove.exact_figures import Z95, pass_at, share_figures
 
 AROUND = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)"  # around a metric's name
 SAME = ["accuracy", "acc", "score", "pass", "pass@1"]  # what the first metric may be called too
 COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|scores)"
 RIGHT = "(n_|num_|total_)?(correct|right|passed|solved)"  # numbers of rows with full marks
-PASS_AT = r"(?<!\S)(pass(?:@|_at_)(\d+))(?!\S)"
+UNCERTAINTY = "(?P<error>stderr|std_err|se|sem|standard_error)|(confidence_)?(ci|interval)(_?95)?|95_?ci"
+STATED_P = r"p(_?val(ue)?)?|(.+[._])?mcnemar[._](exact_)?p(_?val(ue)?)?"
 
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
@@ -52,7 +52,8 @@ def is_stated(given: float, counted: float) -> bool:
 def recount_other(results: OtherResults, proof) -> dict:
     """{(task, metric): recounted figures} of one file; findings where what is stated for it differs."""
     rows, recounted = results.samples[results.task], {}
-    proof.findings += results.repeated
+    if results.repeated:
+        proof.find(results.repeated)
     for metric in results.metrics:
         scores = {key: [x["metrics"].get(metric) for x in samples] for key, samples in rows.items()}
         scores = {key: [x for x in values if x is not None] for key, values in scores.items()}
@@ -66,20 +67,19 @@ def recount_other(results: OtherResults, proof) -> dict:
         count = sum(metric in x["metrics"] for samples in rows.values() for x in samples)
         compare_stated(results, metric, figures, (len(rows), figures["n"], count, results.usual), proof)
         if metric == results.metrics[0] and all({*x} <= {0, 1} for x in scores.values()):
-            recount_passes(results, scores, proof)
+            recount_passes(results, [*scores.values()], proof)
     return recounted
 
 
-def recount_passes(results: OtherResults, scores: dict[str, list], proof) -> None:
-    """Add findings where a stated pass@k with k above 1 is not that of the samples (Chen 2021, eq. 1)."""
-    names = " ".join(name.rpartition(".")[2] for figures in results.stated.values() for name in figures)
-    for name, k in sorted({(name, int(k)) for name, k in re.findall(PASS_AT, names)}):
-        if 1 < k <= min(map(len, scores.values())):
-            missed = {
-                key: Fraction(math.comb(len(x) - int(sum(x)), k), math.comb(len(x), k)) for key, x in scores.items()
-            }
-            figures = share_figures({key: 1 - x for key, x in missed.items()}, True)
-            compare_stated(results, name, figures, (len(scores), sum(map(len, scores.values())), results.usual), proof)
+def recount_passes(results: OtherResults, scores: list[list], proof) -> None:
+    """Add findings where a stated pass@k, k above 1, is neither that of all samples nor that of the first k."""
+    for k in range(2, 1 + min(map(len, scores))):
+        shares = [sum(by(x, k) for x in scores) / len(scores) for by in (pass_at, lambda x, k: max(x[:k]))]
+        for name in (f"pass@{k}", f"pass_at_{k}"):
+            file, _, given = stated_value(results, name) or ("", "", None)
+            if file and not any(is_stated(given, x) for x in shares):
+                says = f"{results.name}: {file.name} says {name} {given:g}"
+                proof.find(f"{says}; the samples give {float(shares[0]):g} on {len(scores)} rows")
 
 
 def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tuple, proof) -> None:
@@ -94,65 +94,33 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
         proof.find(f"{says} {name} {given:g}; the samples give {figures['value']:g} on {figures['n']} rows")
     beside = {n.removeprefix(f"{parent}."): x for n, x in results.stated[file].items() if n.startswith(parent)}
     beside["n_samples"] = results.stated[file].get(f"n_samples.{results.task.lower()}.effective")  # lm-eval's
-    width = width_of(figures)
-    full = sum(x for x in figures["values"].values() if x is not None)
+    values = [x for x in figures["values"].values() if x is not None]
+    is_main = metric == results.metrics[0] and counts[0] == counts[2]  # one sample a row
+    right = sum(values) if is_main and {*values} <= {0, 1} else None
+    error = stdev(map(float, values)) / len(values) ** 0.5 if is_main and len(values) > 1 else 0
+    head, _, way = own.partition(",")  # lm-eval's filter
     for n, x in beside.items():
         if re.fullmatch(COUNT, n) and is_number(x) and x not in counts:
             proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
-        if re.fullmatch(RIGHT, n) and isinstance(x, int) and x > 1 and x not in (full, full * results.usual):
-            proof.find(f"{says} {n} {x}; the samples give {float(full):g}")
-        spread = stated_width(n, x, own) if n.startswith(own) or metric == results.metrics[0] else None
-        ratio = spread / width / (100 if given > 1 >= figures["value"] else 1) if width and spread is not None else 1
-        if not 0.5 <= ratio <= 3:  # other formulas give other widths, but not these
-            interval = f"{figures['interval']}'s interval of the samples, {shown(figures['ci95'])}"
-            proof.find(f"{says} {n} {x}, which makes an interval {ratio:.2g} times as wide as {interval}")
+        if re.fullmatch(RIGHT, n) and right is not None and isinstance(x, int) and x > 1 and x != right:
+            proof.find(f"{says} {n} {x}; the samples give {right}")
+        kind = re.fullmatch(f"({re.escape(head)}_)?({UNCERTAINTY})", n.removesuffix(f",{way}"))
+        low, high = x if isinstance(x, list) and len(x) == 2 and all(map(is_number, x)) else (given, given)
+        width = high - low if low <= given <= high else 0  # else it is of another figure, such as a difference
+        width = 2 * Z95 * x if kind and kind["error"] and is_number(x) else width
+        # other formulas, percent and dependent rows give other widths, but not these
+        if kind and error and width and not any(0.4 < width / (2 * Z95 * error * y) < 5 for y in (1, 100)):
+            proof.find(f"{says} {n} {x}; the samples give a standard error of {error:.2g}")
 
 
-def width_of(figures: dict) -> float:
-    """The width of the 95 % interval; 0 without one, and for shares of 0 and 1, about which formulas disagree."""
-    low, high = figures["ci95"] or (0, 0)
-    return high - low if figures["interval"] == "t" or 0 < figures["value"] < 1 else 0.0
-
-
-def stated_width(name: str, x, own: str) -> float | None:
-    """The width of the 95 % interval that a figure beside the metric `own` states; None if it is none."""
-    metric, _, way = own.partition(",")
-    name = name.removesuffix(f",{way}").removeprefix(f"{metric}_")
-    if re.fullmatch("stderr|std_err|se|sem|standard_error", name) and is_number(x):
-        return 2 * Z95 * x
-    is_pair = isinstance(x, list) and len(x) == 2 and all(map(is_number, x))
-    return x[1] - x[0] if is_pair and re.fullmatch("(confidence_)?(ci|interval)(_?95)?|95_?ci", name) else None
-
-
-def compare_stated_test(all_results: list[OtherResults], test: dict, rights: list[tuple], proof) -> None:
-    """Add findings where a stated difference of two models, or its p, is not that of their common rows.
-
-    `rights` are (rows with full marks, rows) of each model. A p may be of another test, one-sided or of no pairs.
-    """
-    stated = [
-        (file.name, name.rpartition(".")[2], x)
+def compare_stated_p(all_results: list[OtherResults], test: dict, proof) -> None:
+    """Add a finding where a stated p is below a tenth of the exact one, which other tests, one-sided too, are not."""
+    stated = {
+        x: f"{file.name} says {name} {x:g}"
         for results in all_results
         for file, figures in results.stated.items()
         for name, x in figures.items()
-        if is_number(x)
-    ]
-    for kind in ("difference|diff|delta", "(exact_)?(mcnemar_)?p(_?val(ue)?)?|p_mcnemar|mcnemar"):
-        given = [entry for entry in stated if re.fullmatch(kind, entry[1])]
-        if len({x for *_, x in given}) != 1:
-            continue
-        file, name, x = given[0]
-        if kind[0] == "d":
-            if not is_stated(abs(x), abs(test["difference"])):
-                proof.find(f"{file} says {name} {x:g}; the common rows give {test['difference']:+.3f}")
-            continue
-        fisher = unpaired_p(*rights[0], *rights[1])
-        pairs = [(normal_size(p), normal_size(q)) for p in (x, min(1.0, 2 * x)) for q in (test["p"], fisher)]
-        if not 0 <= x <= 1 or all(abs(a - b) > max(0.5, 0.15 * b) for a, b in pairs):
-            proof.find(
-                f"{file} says {name} {x:g}; {test['test']} gives {test['p']:.2g}, Fisher's without pairs {fisher:.2g}"
-            )
-
-
-def normal_size(p: float) -> float:
-    """The absolute normal deviate of a two-sided p."""
-    return -NormalDist().inv_cdf(min(max(p, 1e-300), 1.0) / 2)
+        if is_number(x) and re.fullmatch(STATED_P, name)
+    }
+    if len(stated) == 1 and 10 * max(*stated, 0.001) < test["p"]:  # less may be rounded, or of few permutations
+        proof.find(f"{stated.popitem()[1]}; {test['test']} gives {test['p']:.2g}")

@@ -134,11 +134,16 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         CpuThreads().begin(SimpleNamespace(threads="auto"), device)
-    tokenizer, network = load_saved(run, proof)
-    if network is None or tokenizer is None:
-        proof.is_open = True
+    has_tokenizer = any(run.saved.glob("*token*")) or not run.model
+    if not has_tokenizer and not (run.saved / "adapter_config.json").is_file():  # an adapter is used with its base's
+        advice = "try saving the start's beside the model; measured with the start's"
+        proof.find(f"{run.saved} has no tokenizer; {advice}")
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved if has_tokenizer else run.model)
+        networks = {"after": load_plainly(run.saved)}
+    except Exception as error:  # transformers raises many kinds for a damaged folder
+        proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
         return proof
-    networks = {"after": network}
     run.start = f"its start {run.model} does not load here" if run.model else "no file or script names its start"
     for name, source in ([("before", run.model)] if run.model else []) + [("teacher", x) for x in run.teacher[:1]]:
         try:
@@ -187,24 +192,6 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     return proof
 
 
-def load_saved(run, proof: Proof) -> tuple:
-    """(Tokenizer, network) of the saved model; None for what does not load, which is a finding."""
-    tokenizer = network = None
-    try:
-        network = load_plainly(str(run.saved))
-        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved)
-    except Exception as error:  # transformers raises many kinds for a damaged folder
-        kind = type(error).__name__
-        if network is None:
-            proof.find(f"the saved model {run.saved} does not load: {kind}: {str(error)[:300]}")
-        elif not (run.saved / "adapter_config.json").is_file():  # an adapter is used with its base's
-            advice = "try saving the start's beside the model; measured with the start's"
-            proof.find(f"{run.saved} has no tokenizer that loads ({kind}); {advice}")
-        with contextlib.suppress(Exception):  # the start may be gone, or unknown
-            tokenizer = transformers.AutoTokenizer.from_pretrained(run.model)
-    return tokenizer, network
-
-
 def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
     """Add findings where the saved tokenizer does not fit the saved model or the start."""
     old, new, start = before.get_vocab(), after.get_vocab(), f"its start {run.model}"
@@ -233,12 +220,10 @@ def prove_weights(run, proof: Proof, networks: dict, tokenizer) -> None:
         proof.figures["largest_weight_change"] = None
         return
     start, saved = (networks[name].generation_config.eos_token_id for name in ("before", "after"))
-    usual = ending_ids(start, tokenizer)
-    if start is not None and not {*usual} & {*(saved if isinstance(saved, list) else [saved])}:
-        end = "no end token" if saved is None else f"end token {saved}"
-        proof.find(
-            f"the saved model has {end}, its start and tokenizer have {usual}: its answers run to the token limit"
-        )
+    usual, ends = ending_ids(start, tokenizer), {*(saved if isinstance(saved, list) else [saved])}
+    if start is not None and not ends & {*usual, *tokenizer.added_tokens_decoder}:  # such as a template's <|im_end|>
+        text = f"the saved model has {'no end token' if saved is None else f'end token {saved}'}"
+        proof.find(f"{text}, its start and tokenizer have {usual}: its answers run to the token limit")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
@@ -378,9 +363,9 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
 def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     """Add the sentences on held-out accuracy; a significant fall is a finding."""
     if not run.reward:
-        proof.is_open = not run.teacher
+        proof.is_open |= not run.teacher
         names = f"no file names its reward; try {run.saved / 'settings.json'} with model, data and reward"
-        proof.skip("Held-out accuracy", names if proof.is_open else "the run has no reward")
+        proof.skip("Held-out accuracy", "the run has no reward" if run.teacher else names)
         return
     if run.is_best:
         proof.say(

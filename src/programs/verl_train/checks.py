@@ -17,7 +17,7 @@ from parts.data.prompts import encode_prompt
 from parts.data.verl_keys import ACTOR, CORRECTION, advice_today
 from parts.foundation.messages import UserError, need, say, tell
 from parts.rewards.user_code import trial_texts
-from programs.verl_train.data import parquet_columns, parquet_length
+from programs.verl_train.data import parquet_length
 from programs.verl_train.job_folder import prepare_job, try_job
 from programs.verl_train.overrides import Override, cpus_needed, name_findings
 from programs.verl_train.refusals import batch_findings
@@ -83,6 +83,8 @@ def missing_engine(name: str) -> bool:
 
 def config_findings(composed) -> list[str]:
     """What verl's own validation says, and what would hang a run or leave it without a checkpoint."""
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
@@ -101,33 +103,21 @@ def config_findings(composed) -> list[str]:
     needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     if given.num_cpus is not None and given.num_cpus < needed:
         findings.append(f"cpus: got {RAY_CPUS}={given.num_cpus}; expected {needed}, or the run hangs in silence")
+    names = {"algorithm.adv_estimator": ADV_ESTIMATOR_REGISTRY, f"{ACTOR}.policy_loss.loss_mode": POLICY_LOSS_REGISTRY}
+    own = composed.actor_rollout_ref.model.external_lib or composed.reward.reward_manager.module.path
+    for key, known in names.items():
+        if (name := OmegaConf.select(composed, key)) not in known and not own:  # a module of one's own may register it
+            advice = "try actor_rollout_ref.model.external_lib with a module that registers it"
+            findings.append(f"name: got {key}={name}; expected one of {', '.join(known)}; {advice}")
     actor, estimator = composed.actor_rollout_ref.actor, composed.algorithm.adv_estimator
-    findings += name_faults(composed)
-    if rollout.n == 1 and re.match("grpo|rloo|opo|gdpo", estimator):
-        got = f"group: got actor_rollout_ref.rollout.n=1 with {estimator}"
-        findings.append(f"{got}, whose advantages are then the scores themselves; expected 2 or more; try 8")
+    if rollout.n == 1 and re.match("grpo|rloo|opo|gdpo", str(estimator)):
+        got = f"group: got actor_rollout_ref.rollout.n=1 with {estimator}, which compares the samples of a prompt"
+        findings.append(f"{got}; expected 2 or more; try 8")
     if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
         say("note: with one update per batch the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
     if trainer.save_freq <= 0:
         findings.append(f"checkpoint: got trainer.save_freq={trainer.save_freq}, so nothing is saved; try 25")
     return findings
-
-
-def name_faults(composed) -> list[str]:
-    """Findings for an estimator and a loss that nothing has registered; none beside the user's modules, which may."""
-    from omegaconf import OmegaConf
-    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
-
-    if composed.actor_rollout_ref.model.external_lib or composed.reward.reward_manager.module.path:
-        return []
-    names = {"algorithm.adv_estimator": ADV_ESTIMATOR_REGISTRY, f"{ACTOR}.policy_loss.loss_mode": POLICY_LOSS_REGISTRY}
-    given = {key: OmegaConf.select(composed, key) for key in names}
-    return [
-        f"name: got {key}={given[key]}; expected one of {', '.join(known)}; try a module that registers it, in "
-        "actor_rollout_ref.model.external_lib"
-        for key, known in names.items()
-        if given[key] not in known
-    ]
 
 
 def rows_in_verl(composed, model) -> tuple[dict, object, list[str]]:
@@ -140,15 +130,11 @@ def rows_in_verl(composed, model) -> tuple[dict, object, list[str]]:
     total = sum(map(parquet_length, files)) if all(name.endswith(".parquet") for name in files) else len(rows)
     report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // data.train_batch_size}
     got = f"data: got {len(rows)} of {total} rows within {data.max_prompt_length} tokens"
-    columns = parquet_columns(files[0]) if files[0].endswith(".parquet") else {}
-    if columns and "list" not in columns.get(data.prompt_key, ""):  # verl leaves out all rows then
-        found = ", ".join(
-            f"{name} ({kind})" if "string" in kind and name == data.prompt_key else name
-            for name, kind in columns.items()
-        )
-        return report, rows, [f"data: got columns {found}; expected chat messages in {data.prompt_key}"]
     is_few = len(rows) < data.train_batch_size
-    return report, rows, [f"{got}; expected the {data.train_batch_size} of a step"] if is_few else []
+    got += f"; expected the {data.train_batch_size} of a step"
+    if not len(rows):  # verl leaves out those without chat messages
+        got += f", with chat messages in {data.prompt_key}; its columns are {', '.join(rows.dataframe.column_names)}"
+    return report, rows, [got] if is_few else []
 
 
 def data_findings(composed, config: Config) -> tuple[dict, list[str]]:
@@ -275,15 +261,11 @@ def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
 
     data, files = composed.data, composed.data.train_files
     files = [files] if isinstance(files, str) else [*files]
+    tests = [data.val_files] if isinstance(data.val_files, str) else data.val_files or []
+    away = [name for name in tests if "://" not in name and not Path(name).expanduser().is_file()]
+    no_test = [f"data: got data.val_files {name}, which is not here; expected a file, as for train" for name in away]
     if away := [name for name in files if not Path(name).expanduser().is_file()]:
         return {"unchecked": f"{away[0]} is not here"}, [], []
-    tests = [data.val_files] if isinstance(data.val_files, str) else data.val_files or []
-    if away := [name for name in tests if not Path(name).expanduser().is_file()]:
-        return (
-            {},
-            [],
-            [f"data: got data.val_files {away[0]}, which is not here; expected a file, as verl reads it first"],
-        )
     try:
         model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
     except Exception as error:  # a hub's name, or a folder of the cluster
@@ -305,7 +287,7 @@ def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
     if unusable:
         columns = ", ".join(name for name in unusable[0] if name not in ("raw_prompt", "dummy_tensor", "index"))
         findings.append(f"data: got rows of {columns}; expected data_source and reward_model.ground_truth")
-    return {"data": report}, [] if unusable else picked, findings
+    return {"data": report}, [] if unusable else picked, no_test + findings
 
 
 def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:

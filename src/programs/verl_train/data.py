@@ -155,13 +155,6 @@ def parquet_length(path: str) -> int:
     return pyarrow.parquet.read_metadata(path).num_rows
 
 
-def parquet_columns(path: str) -> dict[str, str]:
-    """{column: its type}."""
-    import pyarrow.parquet
-
-    return {field.name: str(field.type) for field in pyarrow.parquet.read_schema(path)}
-
-
 def own_template(model: str) -> bool:
     """Whether a model brings a chat template; a hub id is taken to."""
     folder = Path(model)
