@@ -151,7 +151,7 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
             sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
             compare(proof, None if is_other else path / "comparison.json", sides)
             test = proof.figures["compared"].get(" ".join(main_metric(sides[0])), {})
-            if is_other and test.get("test") == "exact McNemar":
+            if is_other and len(all_results) == 2 and test.get("test") == "exact McNemar":
                 compare_stated_p(all_results, test, proof)
         else:
             proof.skip("The difference of the two models", "they have no common rows")

@@ -134,12 +134,9 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         CpuThreads().begin(SimpleNamespace(threads="auto"), device)
-    has_tokenizer = any(run.saved.glob("*token*")) or not run.model
-    if not has_tokenizer and not (run.saved / "adapter_config.json").is_file():  # an adapter is used with its base's
-        advice = "try saving the start's beside the model; measured with the start's"
-        proof.find(f"{run.saved} has no tokenizer; {advice}")
+    source = run.model if run.model and not any(run.saved.glob("*token*")) else run.saved
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved if has_tokenizer else run.model)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
         networks = {"after": load_plainly(run.saved)}
     except Exception as error:  # transformers raises many kinds for a damaged folder
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
@@ -195,6 +192,9 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
 def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
     """Add findings where the saved tokenizer does not fit the saved model or the start."""
     old, new, start = before.get_vocab(), after.get_vocab(), f"its start {run.model}"
+    if not any(run.saved.glob("*token*")) and not (run.saved / "adapter_config.json").is_file():  # it takes its base's
+        advice = "try saving the start's beside the model; measured with the start's"
+        proof.find(f"{run.saved} has no tokenizer; {advice}")
     if count := sum(new.get(token) != number for token, number in old.items()):
         proof.find(f"the saved tokenizer has other ids for {count} of {len(old)} tokens of {start}")
     if before.chat_template and not after.chat_template:
