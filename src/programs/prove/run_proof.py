@@ -139,7 +139,7 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source)
         networks = {"after": load_plainly(run.saved)}
     except Exception as error:  # transformers raises many kinds for a damaged folder
-        proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
+        proof.find(f"the saved model {run.saved} with {source}'s tokenizer does not load: {error!r:.300}")
         return proof
     run.start = f"its start {run.model} does not load here" if run.model else "no file or script names its start"
     for name, source in ([("before", run.model)] if run.model else []) + [("teacher", x) for x in run.teacher[:1]]:
