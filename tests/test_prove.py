@@ -208,6 +208,11 @@ def with_another_token(folder):
     tokenizer.save_pretrained(folder / "final")
 
 
+def without_tokenizer(folder):
+    for file in (folder / "final").glob("tokenizer*"):
+        file.unlink()
+
+
 def adapter(base=TINY_LM, std: float = 0.02):
     """A LoRA adapter of a model, with changes of a size."""
     torch.manual_seed(0)
@@ -233,6 +238,11 @@ RUN_FAULTS = {  # what is found: how far the model moved, and what is wrong with
     "Found missing adapter keys": (1e-3, with_part_of_an_adapter),
     "has no chat template": (1e-3, lambda folder: (folder / "final" / "chat_template.jinja").unlink()),
     "embeddings of": (1e-3, with_another_token),
+    "has no tokenizer": (1e-3, without_tokenizer),
+    "has end token 50, its start and tokenizer have [2]": (
+        1e-3,
+        with_value("final/generation_config.json", "eos_token_id", value=50),
+    ),
     "weights that are not finite": (math.nan, with_value("config.json", "model", value="/gone")),
     "4 of 6 held-out prompts": (1e-3, with_training),
     "goes on to step 60": (1e-3, with_log(60, 12)),
@@ -326,6 +336,10 @@ def test_a_merged_model_that_is_its_base_and_one_without_end_token_are_named(tmp
         moved(change).save_pretrained(tmp_path / name)
         AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / name)
     assert "unchanged start" in run(capsys, tmp_path / "merged")[1]["findings"][0]
+    config = tmp_path / "other" / "generation_config.json"
+    config.write_text(
+        json.dumps(json.loads(config.read_text()) | {"eos_token_id": 5})
+    )  # on purpose, as a template's end of turn
     assert run(capsys, tmp_path / "other")[1]["findings"] == []
     for file in ("config.json", "generation_config.json"):
         values = json.loads((tmp_path / "other" / file).read_text())

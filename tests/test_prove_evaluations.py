@@ -85,6 +85,13 @@ def two(folder, change=lambda rows: rows, **stated):
     return folder
 
 
+def passes(folder, stated: float):
+    """Four samples a row, two of them right."""
+    rows = [{"id": i, "prompt": q, "passed": [1, 0, 1, 0]} for i, (q, _) in enumerate(QUESTIONS)]
+    (folder / "p.json").write_text(json.dumps({"pass@1": 0.5, "pass@2": stated, "rows": rows}))
+    return folder / "p.json"
+
+
 def turned(rows: list[dict]) -> list[dict]:
     """The same rows under each other's ids."""
     return [one | {"id": (one["id"] + 7) % 20} for one in rows]
@@ -165,6 +172,13 @@ SOUND = {
         "7.000 on",
     ),
     "two": (two, "5 rows better, 0 worse of 20, exact McNemar p = 0.062"),
+    # b = 5, c = 0: chi-squared 5, p 0.0253
+    "chi-squared": (lambda f: two(f, difference=0.25, p_value=0.0253), "exact McNemar p = 0.062"),
+    "part": (lambda f: two(f, lambda rows: rows[:15], tuned={}), "of 15 common ones (5 are in only one of the two)"),
+    "Wald": (lambda f: report(f, stderr=0.1147, ci95=[0.281, 0.719]), "0.299 to 0.701"),  # s / sqrt(20)
+    "truncated": (lambda f: report(f, {i: {"truncated": i == 1} for i in range(20)}), "1 of 20 texts were cut off"),
+    # c of 4 right in each of 20 rows: pass@2 is 1 - C(4 - c, 2) / 6
+    "pass@2": (lambda f: passes(f, 5 / 6), "samples passed 0.500"),
 }
 
 
@@ -186,6 +200,18 @@ FAULTS = {
         lambda f: report(f, {2: {"finish_reason": "length"}, 0: {"finish_reason": "stop"}}),
         "count as right",
     ),
+    "count": (lambda f: report(f, num_correct=12), "num_correct 12; the samples give 10"),
+    "interval": (
+        lambda f: report(f, ci95=[0.48, 0.52]),
+        "says ci95 [0.48, 0.52]; the samples give a standard error of 0.11",
+    ),
+    "error": (
+        lambda f: lm_eval(f, **{"exact_match_stderr,strict-match": 0.01}),
+        "_stderr,strict_match 0.01; the samples",
+    ),
+    "pass@2": (lambda f: passes(f, 0.9), "says pass@2 0.9; the samples give 0.833333 on 20 rows"),
+    "p": (lambda f: two(f, mcnemar_p=0.0005), "says mcnemar_p 0.0005; exact McNemar gives 0.062"),
+    "models": (lambda f: two(f, accuracy={"base": 0.5, "tuned": 0.8}, tuned={}), "accuracy.tuned 0.8; the samples"),
     "another text": (
         lambda f: report(f, {4: {"response": "The answer is 5."}}),
         "has correct 1, but lacks its gold 60",

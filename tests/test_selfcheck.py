@@ -204,6 +204,10 @@ def generate(config, models, prompts, greedy=False):
             x[i, :width] = x[i, :width].roll(len(prompt) - width)
     return batch
 
+# answers that go on after an end token: grpo, sampler_agreement
+def generate(config, models, *more):
+    return right(config, SimpleNamespace(**vars(models) | {'eos_ids': [-1]}), *more)
+
 # prompt in the loss: distillation, prompt_gradient
 def generate(config, models, prompts, greedy=False):
     batch = right(config, models, prompts, greedy)

@@ -181,12 +181,19 @@ def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys):
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 BY_HAND = [f"actor_rollout_ref.model.path={TINY_LM}", f"{ROLLOUT}.name=vllm", f"{ACTOR}.ppo_mini_batch_size=8"]
 BY_HAND += ["algorithm.adv_estimator=grpo", "critic.enable=False"]  # else verl warns that it does so
-BY_HAND += ["data.train_batch_size=8", "trainer.save_freq=5"]
+BY_HAND += ["data.train_batch_size=8", "trainer.save_freq=5", f"{ROLLOUT}.n=2", f"data.val_files={EVAL_DATA}"]
 DYNAMIC = f"{ACTOR}.use_dynamic_bsz=True"
 ROW = {"data_source": "mine", "prompt": [{"role": "user", "content": "1+1="}]}
 ROW |= {"reward_model": {"style": "rule", "ground_truth": "2"}, "extra_info": {"index": 0}}
 SCORE = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return "
 PAYS = SCORE + "float(ground_truth in solution_str)"
+
+
+MISTAKES = [
+    ([f"{ROLLOUT}.n=1"], "n=1 with grpo, which compares the samples of a prompt"),
+    (["algorithm.adv_estimator=grop"], "got algorithm.adv_estimator=grop; expected one of gae, grpo"),
+    ([f"{ACTOR}.policy_loss.loss_mode=gpso"], "loss_mode=gpso; expected one of vanilla"),
+]
 
 
 def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
@@ -197,7 +204,7 @@ def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
     told = ["try leaving it out: all rollout is asynchronous", f"try {ROLLOUT}.calculate_log_probs", "expected 34"]
     told += ["temperature should be greater than 0", "1 epochs of 2 steps"]
     twice = ["+ray_kwargs.ray_init.address=local"] * 2  # and neither sizes nor a bound on tokens
-    cases = [([*many, "trainer.total_training_steps=99"], told)]
+    cases = [([*many, "trainer.total_training_steps=99"], told), *(([DYNAMIC, *more], [x]) for more, x in MISTAKES)]
     for more, expected in [*cases, (twice, ["expected it once", "ppo_micro_batch_size_per_gpu"])]:
         code, findings, _ = checked(tmp_path, capsys, "\n".join([*BY_HAND, *more]))
         assert code == 1 and [words for words in expected if findings.count(words) != 1] == [], findings
@@ -208,6 +215,14 @@ def test_rows_and_reward_of_a_job_by_hand(tmp_path, capsys):
     (tmp_path / "r.py").write_text(PAYS)
     lines = [f"data.train_files={tmp_path}/t.parquet", f"reward.custom_reward_function.path={tmp_path}/r.py", DYNAMIC]
     assert checked(tmp_path, capsys, "\n".join([*BY_HAND, *lines]))[:2] == (0, "")
+    away = "\n".join([*BY_HAND, *lines]).replace(str(EVAL_DATA), "/gone")
+    assert "val_files /gone, which is" in checked(tmp_path, capsys, away)[1]
+    for wrong in ({"question": ROW["prompt"]}, {"prompt": "1+1="}):
+        rest = {name: x for name, x in ROW.items() if name != "prompt"}
+        pq.write_table(pa.Table.from_pylist([rest | wrong] * 16), tmp_path / "t.parquet")
+        filtered = "\n".join([*BY_HAND, *lines, "data.filter_overlong_prompts=True"])  # verl leaves out all rows then
+        assert "with chat messages in prompt; its columns are" in checked(tmp_path, capsys, filtered)[1]
+    pq.write_table(pa.Table.from_pylist([ROW] * 16), tmp_path / "t.parquet")
     (tmp_path / "r.py").write_text(SCORE + "None")
     code, findings, _ = checked(tmp_path, capsys, "\n".join([*BY_HAND, *lines]))
     assert code == 1 and "call raises TypeError" in findings

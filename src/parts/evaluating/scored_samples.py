@@ -29,7 +29,7 @@ COLUMNS = {  # names of columns, the best first
         "predictions?|preds?|code|text",
         "answer|solution",
     ),
-    "finish": ("(finish|stop)(_reason)?|truncated",),
+    "finish": ("(finish|stop)(_reason)?", "(is_|was_)?truncated"),
     "model": (
         r"model(_?(name|id|path|name_or_path))?",
         "policy|checkpoint|system|arm|condition|llm|agent|generator|method",
@@ -56,7 +56,7 @@ VERDICTS = {
     "p": 0.5,  # Inspect's letters: correct, partly, incorrect, no answer
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n", "f"), 0.0),
 }
-CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
+CUT_REASONS = ("length", "max_tokens", "max_length", "max_new_tokens", "true")  # how servers name the token limit
 
 
 def column_name(name) -> str:
@@ -255,7 +255,7 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
     are_texts = count > 1 and isinstance(texts, list) and len(texts) == count
     for n in range(count):
         metrics = {f"{m}{way}": cell[n] if n < len(cell) else None for m, cell in scores.items()}
-        cut = "length" if str(finish).lower() in CUT_REASONS else finish
+        cut = "length" if str(finish).lower() in CUT_REASONS else "stop" if finish is False else finish
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from parts.evaluating.scored_samples import other_evaluations
+from parts.evaluating.scored_samples import SCORED_FILES, other_evaluations
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
@@ -92,7 +92,8 @@ def proof_of(args) -> Proof:
         check_flags(args, "evaluation")
         return prove_evaluation(path, results, unreadable, seconds)
     names = names or (path.is_dir() and not is_of_runs and any(functions_of(path)[0].values()))  # in subfolders
-    need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
+    hint = "; try rows with a column correct and, of several, model" if path.suffix in SCORED_FILES else ""
+    need(names, f"got {args.thing}, which is none of these; {ACCEPTED}{hint}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)
 

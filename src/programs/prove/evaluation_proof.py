@@ -1,7 +1,6 @@
 """An evaluation: recount metrics from the samples, recompute intervals and p from their formulas, show two rows."""
 
 import json
-import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,9 +8,9 @@ from parts.evaluating.evaluation_results import OTHER_SCALE, REPEATED, read_repo
 from parts.evaluating.paired_tests import ends_of, other_scale
 from parts.evaluating.scored_samples import OtherResults, pair_faults
 from parts.foundation.messages import UserError
-from programs.prove.exact_figures import difference_interval, exact_p, mean_test, share_figures
+from programs.prove.exact_figures import difference_interval, exact_p, mean_test, pass_at, share_figures
 from programs.prove.graded_again import grade_other, regrade
-from programs.prove.other_evaluations import recount_other, stated_value
+from programs.prove.other_evaluations import compare_stated_p, recount_other, stated_value
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -63,10 +62,7 @@ def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
     scores = [Fraction(x) for sample in samples if (x := sample["metrics"][column]) is not None]
     if not scores or not at:
         return sum(scores) / len(scores) if scores else None
-    if len(scores) < int(k):
-        return None
-    failed = len(scores) - int(sum(scores))
-    return 1 - Fraction(math.comb(failed, int(k)), math.comb(len(scores), int(k)))
+    return pass_at(scores, int(k)) if len(scores) >= int(k) else None
 
 
 def differs(stated, counted) -> bool:
@@ -154,6 +150,9 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
         if any(a.samples[task].keys() & b.samples[task].keys() for a, b, task in pairs):
             sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
             compare(proof, None if is_other else path / "comparison.json", sides)
+            test = proof.figures["compared"].get(" ".join(main_metric(sides[0])), {})
+            if is_other and len(all_results) == 2 and test.get("test") == "exact McNemar":
+                compare_stated_p(all_results, test, proof)
         else:
             proof.skip("The difference of the two models", "they have no common rows")
     return proof
@@ -245,10 +244,12 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
             if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
                 proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
     if x := proof.figures["compared"].get(main):
+        one, other = ({*recounted[main_metric(recounts[0])]["values"]} for recounted in recounts)
         interval = "t" if x["test"] == "paired t" else "Bonett-Price"
         test = f", {x['test']} p = {x['p']:.2g}, 95 % {interval} interval {shown(x['ci95'])}" if x["ci95"] else ""
         up, down = ends_of(recounts[0][main_metric(recounts[0])]["higher_is_better"])
         counts = f"{x['better']} rows {up}, {x['worse']} {down} of {x['rows']}"
+        counts += f" common ones ({len(one ^ other)} are in only one of the two)" if one ^ other else ""
         proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}{test}, recomputed.")
 
 

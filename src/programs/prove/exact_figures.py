@@ -63,6 +63,12 @@ def exact_p(better: int, worse: int) -> float:
     return float(min(Fraction(1), 2 * tail))
 
 
+def pass_at(scores: list, k: int) -> Fraction:
+    """Pass@k of a row from n >= k samples of score 0 or 1 (Chen 2021, eq. 1)."""
+    failed = len(scores) - int(sum(scores))
+    return 1 - Fraction(math.comb(failed, k), math.comb(len(scores), k))
+
+
 def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
     """Two-sided p of Fisher's exact test on two shares, computed with integers.
 

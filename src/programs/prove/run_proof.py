@@ -16,6 +16,7 @@ from parts.data.prompts import encode_prompt, prompt_row, read_prompts
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import CpuThreads, torch, transformers
+from parts.networks.tokenizers import ending_ids
 from parts.reading.logged_run import names_correctness
 from parts.reading.run_folder import function_of, json_beside, named_functions
 from parts.reading.run_settings import common_settings, settings_of
@@ -35,6 +36,7 @@ DEFAULTS = {  # settings that not every program has
     **{"hold_out": 0, "steps": 0, "reward_source": "", "is_best": False},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
+MODEL_NAMES = ("model", "model_name_or_path", "pretrain", "model_name", "base_model", "model_path", "model_id")
 NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
 
 
@@ -59,7 +61,7 @@ def other_settings(folder: Path) -> dict:
     if not saved:
         return {}
     script, flat = settings_of(folder) or (folder, {})
-    known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
+    known, bases = common_settings(flat), [flat.get(name) for name in MODEL_NAMES]
     # a merged model lies in its adapter's folder, or beside its run's checkpoints; other neighbours are other runs'
     adapters = [saved, saved.parent, *sorted(saved.parent.glob("checkpoint-*[0-9]"))]
     bases += [json_beside(x, "adapter_config.json").get("base_model_name_or_path") for x in adapters]
@@ -105,7 +107,7 @@ def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
         setattr(run, name, place(values[name]))
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
     rewards, teachers = ([x] if isinstance(x, str) else x for x in (run.reward or [], run.teacher or []))
-    if not rewards and not teachers and not run.environment and run.data:
+    if not rewards and not teachers and not run.environment and run.data and values_of(folder):
         with contextlib.suppress(UserError):  # the rows fit no reward of ours
             rewards = specs_for(run.data, [])
     run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
@@ -132,11 +134,12 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         CpuThreads().begin(SimpleNamespace(threads="auto"), device)
+    source = run.model if run.model and not any(run.saved.glob("*token*")) else run.saved
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
         networks = {"after": load_plainly(run.saved)}
     except Exception as error:  # transformers raises many kinds for a damaged folder
-        proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
+        proof.find(f"the saved model {run.saved} with {source}'s tokenizer does not load: {error!r:.300}")
         return proof
     run.start = f"its start {run.model} does not load here" if run.model else "no file or script names its start"
     for name, source in ([("before", run.model)] if run.model else []) + [("teacher", x) for x in run.teacher[:1]]:
@@ -144,7 +147,7 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
             networks[name] = load_plainly(source)
         except Exception as error:  # the start may be deleted, the teacher behind a server
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
-    prove_weights(run, proof, networks)
+    prove_weights(run, proof, networks, tokenizer)
     with contextlib.suppress(Exception):  # the start may have no tokenizer
         prove_tokenizer(run, proof, networks["after"], transformers.AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
@@ -189,6 +192,9 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
 def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
     """Add findings where the saved tokenizer does not fit the saved model or the start."""
     old, new, start = before.get_vocab(), after.get_vocab(), f"its start {run.model}"
+    if not any(run.saved.glob("*token*")) and not (run.saved / "adapter_config.json").is_file():  # it takes its base's
+        advice = "try saving the start's beside the model; measured with the start's"
+        proof.find(f"{run.saved} has no tokenizer; {advice}")
     if count := sum(new.get(token) != number for token, number in old.items()):
         proof.find(f"the saved tokenizer has other ids for {count} of {len(old)} tokens of {start}")
     if before.chat_template and not after.chat_template:
@@ -198,7 +204,7 @@ def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
         proof.find(f"the saved model has embeddings of {rows} tokens, the saved tokenizer has {len(new)}")
 
 
-def prove_weights(run, proof: Proof, networks: dict) -> None:
+def prove_weights(run, proof: Proof, networks: dict, tokenizer) -> None:
     """Report how far the weights moved; none, or values that are not finite, are findings."""
     loads, after = f"{run.saved} loads in transformers {transformers.__version__}", networks["after"]
     proof.figures["weights_are_finite"] = all(bool(x.isfinite().all()) for x in after.state_dict().values())
@@ -213,9 +219,11 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
-    ends = [networks[name].generation_config.eos_token_id for name in ("before", "after")]
-    if ends[0] is not None and ends[1] is None:
-        proof.find(f"the saved model has no end token, its start has {ends[0]}: its answers run to the token limit")
+    start, saved = (networks[name].generation_config.eos_token_id for name in ("before", "after"))
+    usual, ends = ending_ids(start, tokenizer), {*(saved if isinstance(saved, list) else [saved])}
+    if start is not None and not ends & {*usual, *tokenizer.added_tokens_decoder}:  # such as a template's <|im_end|>
+        text = f"the saved model has {'no end token' if saved is None else f'end token {saved}'}"
+        proof.find(f"{text}, its start and tokenizer have {usual}: its answers run to the token limit")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
@@ -355,7 +363,9 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
 def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     """Add the sentences on held-out accuracy; a significant fall is a finding."""
     if not run.reward:
-        proof.skip("Held-out accuracy", "the run has no reward")
+        proof.is_open |= not run.teacher
+        names = f"no file names its reward; try {run.saved / 'settings.json'} with model, data and reward"
+        proof.skip("Held-out accuracy", "the run has no reward" if run.teacher else names)
         return
     if run.is_best:
         proof.say(

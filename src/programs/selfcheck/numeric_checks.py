@@ -268,15 +268,18 @@ def first_update_ratio(s: Trainer):
 
 @check()
 def sampler_agreement(s: Trainer):
-    """The sampler's log-probs are the trainer's.
+    """The sampler's log-probs are the trainer's, and no token follows an end token.
 
-    Try: divide the sampler's logits by the same temperature, without top-p or top-k, and copy weights before sampling.
+    Try: divide the sampler's logits by the same temperature, without top-p or top-k, and copy weights before sampling;
+        end a completion at each of eos_ids.
     """
     samples, batch = s.generated([row["prompt_ids"] for row in s.rows])
     mask = responses(batch, samples)
     ours = s.response_logprobs(samples, batch | {"response_mask": mask.long()})
     passed, text = agree(batch["rollout_logprobs"][mask], ours, s.limits[0])
-    return passed, f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(ours)} tokens"
+    late = sum(bool({*sample["response_ids"][:-1]} & {*s.models.eos_ids}) for sample in samples)
+    text = f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(ours)} tokens"
+    return passed and not late, text + f"; {late} completions go on after an end token" * bool(late)
 
 
 @check()

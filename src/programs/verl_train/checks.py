@@ -83,6 +83,8 @@ def missing_engine(name: str) -> bool:
 
 def config_findings(composed) -> list[str]:
     """What verl's own validation says, and what would hang a run or leave it without a checkpoint."""
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
@@ -101,7 +103,16 @@ def config_findings(composed) -> list[str]:
     needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     if given.num_cpus is not None and given.num_cpus < needed:
         findings.append(f"cpus: got {RAY_CPUS}={given.num_cpus}; expected {needed}, or the run hangs in silence")
-    actor = composed.actor_rollout_ref.actor
+    names = {"algorithm.adv_estimator": ADV_ESTIMATOR_REGISTRY, f"{ACTOR}.policy_loss.loss_mode": POLICY_LOSS_REGISTRY}
+    own = composed.actor_rollout_ref.model.external_lib or composed.reward.reward_manager.module.path
+    for key, known in names.items():
+        if (name := OmegaConf.select(composed, key)) not in known and not own:  # a module of one's own may register it
+            advice = "try actor_rollout_ref.model.external_lib with a module that registers it"
+            findings.append(f"name: got {key}={name}; expected one of {', '.join(known)}; {advice}")
+    actor, estimator = composed.actor_rollout_ref.actor, composed.algorithm.adv_estimator
+    if rollout.n == 1 and re.match("grpo|rloo|opo|gdpo", str(estimator)):
+        got = f"group: got actor_rollout_ref.rollout.n=1 with {estimator}, which compares the samples of a prompt"
+        findings.append(f"{got}; expected 2 or more; try 8")
     if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
         say("note: with one update per batch the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
     if trainer.save_freq <= 0:
@@ -120,7 +131,10 @@ def rows_in_verl(composed, model) -> tuple[dict, object, list[str]]:
     report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // data.train_batch_size}
     got = f"data: got {len(rows)} of {total} rows within {data.max_prompt_length} tokens"
     is_few = len(rows) < data.train_batch_size
-    return report, rows, [f"{got}; expected the {data.train_batch_size} of a step"] if is_few else []
+    got += f"; expected the {data.train_batch_size} of a step"
+    if not len(rows):  # verl leaves out those without chat messages
+        got += f", with chat messages in {data.prompt_key}; its columns are {', '.join(rows.dataframe.column_names)}"
+    return report, rows, [got] if is_few else []
 
 
 def data_findings(composed, config: Config) -> tuple[dict, list[str]]:
@@ -247,6 +261,9 @@ def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
 
     data, files = composed.data, composed.data.train_files
     files = [files] if isinstance(files, str) else [*files]
+    tests = [data.val_files] if isinstance(data.val_files, str) else data.val_files or []
+    away = [name for name in tests if "://" not in name and not Path(name).expanduser().is_file()]
+    no_test = [f"data: got data.val_files {name}, which is not here; expected a file, as for train" for name in away]
     if away := [name for name in files if not Path(name).expanduser().is_file()]:
         return {"unchecked": f"{away[0]} is not here"}, [], []
     try:
@@ -270,7 +287,7 @@ def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
     if unusable:
         columns = ", ".join(name for name in unusable[0] if name not in ("raw_prompt", "dummy_tensor", "index"))
         findings.append(f"data: got rows of {columns}; expected data_source and reward_model.ground_truth")
-    return {"data": report}, [] if unusable else picked, findings
+    return {"data": report}, [] if unusable else picked, no_test + findings
 
 
 def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
