@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyyaml", "transformers>=5.23,<6", "datasets", "pyarrow", "trl==1.16.0"]  # all but pyyaml for --check
+# dependencies = [
+#   "pyyaml", "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "trl==1.16.0",  # all but pyyaml for --check
+# ]
 # ///
 """Make an old TRL script or verl job do the same run on today's packages.
 

@@ -14,7 +14,7 @@ SAME = ["accuracy", "acc", "score", "pass", "pass@1"]  # what the first metric m
 COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|scores)"
 RIGHT = "(n_|num_|total_)?(correct|right|passed|solved)"  # numbers of rows with full marks
 UNCERTAINTY = "(?P<error>stderr|std_err|se|sem|standard_error)|(confidence_)?(ci|interval)(_?95)?|95_?ci"
-STATED_P = r"p(_?val(ue)?)?|(.+[._])?mcnemar[._](exact_)?p(_?val(ue)?)?"
+STATED_P = r"p(_?value|_?val)?|(.+[._])?mcnemar[._](exact_)?p(_?value|_?val)?"
 
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
