@@ -18,16 +18,16 @@ option value keeps; w: the advised weight. Presets have weights:
 #         70-82  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #        85-108  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       111-113  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       116-337  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       340-481  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       484-565  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       568-578  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       581-749  contract         The contract of every reward function: inputs, options, and valid values
-#       752-928  text parts       Find answers, blocks and sections in texts
-#      931-1218  correctness      Right answers, and programs that pass tests
-#     1221-1360  format           Layouts, style, repetition and length
-#     1363-1426  reward models    Models that score
-#     1429-1530  combined         Combined rewards and presets
+#       116-340  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       343-484  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       487-568  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       571-581  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       584-747  contract         The contract of every reward function: inputs, options, and valid values
+#       750-930  text parts       Find answers, blocks and sections in texts
+#      933-1220  correctness      Right answers, and programs that pass tests
+#     1223-1362  format           Layouts, style, repetition and length
+#     1365-1428  reward models    Models that score
+#     1431-1532  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -123,10 +123,13 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
     r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
-    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
+    r"|(?<=\bans)\.|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
 _CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
-_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_OPTION = (
+    r"(?:(?<![^\n*])(?:(?:my |the )?(?:selected|chosen|final) (?=\w+[*_]{0,3}:))?"
+    r"|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+)
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
@@ -606,17 +609,12 @@ def _are_tags(value) -> bool:
     return bool(names) and len({*value}) == len(value) and all(re.fullmatch(r"[^\s<>/]+", tag) for tag in value)
 
 
-_POSITIVE = "a number above 0", _number_between(0, above=True)
-_COUNT = "a whole number from 1", _number_between(1, whole=True)
-_FLAG = "True or False", lambda value: isinstance(value, bool)
-_PAIR = "(low, high), low not above high", _is_pair
-_LENGTH_UNITS = "words, characters or tokens", lambda value: value in ("words", "characters", "tokens")
 _OPTIONS = {  # {option, or function.option: (what is accepted, the check)}
-    **dict.fromkeys(("ideal", "maximum", "max_length"), _POSITIVE),
-    **dict.fromkeys(("max_characters", "ngram_size"), _COUNT),
-    **dict.fromkeys(("ignore_case", "prefilled"), _FLAG),
-    **dict.fromkeys(("correct", "wrong"), _PAIR),
-    "unit": _LENGTH_UNITS,
+    **dict.fromkeys(("ideal", "maximum", "max_length"), ("a number above 0", _number_between(0, above=True))),
+    **dict.fromkeys(("max_characters", "ngram_size"), ("a whole number from 1", _number_between(1, whole=True))),
+    **dict.fromkeys(("ignore_case", "prefilled"), ("True or False", lambda value: isinstance(value, bool))),
+    **dict.fromkeys(("correct", "wrong"), ("(low, high), low not above high", _is_pair)),
+    "unit": ("words, characters or tokens", lambda value: value in ("words", "characters", "tokens")),
     "fuzzy_match.unit": ("word or character", lambda value: value in ("word", "character")),
     "rel_tol": ("a number from 0 to below 1", _number_between(0, 1, below=True)),
     "abs_tol": ("a number from 0", _number_between(0)),
@@ -764,10 +762,10 @@ _NUMBER = re.compile(
     rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"
 )
-_FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
+_FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac ?(?:\{(\d{1,20})\}\{(\d{1,20})\}|(\d) ?(\d)(?!\d))")
 _SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
-_SCALED = re.compile(
-    rf"(?ai:(?<=\d) ?({'|'.join(SCALE_WORDS)})s?(?![a-z]|(?<=千)[克米瓦]))|([$€£¥₹] ?[\d.,]+)([kKMB])$"  # no 千克
+_SCALED = re.compile(  # no 千克
+    rf"(?ai:(?<=\d) ?({'|'.join(SCALE_WORDS)})s?(?![a-z]|(?<=千)[克米瓦]))|([$€£¥₹] ?[\d.,]+)([kKMB])(?![\w$^])"
 )
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
@@ -787,17 +785,14 @@ def _sections(text: str, tag: str) -> list[str]:
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
-    """(label, content) of every closed fenced block."""
-    lines = text.split("\n")
+    """(label, content) of every closed fenced block, without its first fence's indentation, as in a list."""
+    lines, blocks = text.split("\n"), []
     fences = [i for i, line in enumerate(lines) if line.lstrip().startswith("```")]
-    pairs = zip(fences[::2], fences[1::2], strict=False)
-    return [(lines[start].strip(" \t\r`").lower(), _inside(lines, start, end)) for start, end in pairs]
-
-
-def _inside(lines: list[str], start: int, end: int) -> str:
-    """The lines between two fences without the first fence's indentation, as a block may be in a list."""
-    indent = len(lines[start]) - len(lines[start].lstrip())
-    return re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
+    for start, end in zip(fences[::2], fences[1::2], strict=False):
+        indent = len(lines[start]) - len(lines[start].lstrip())
+        content = re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
+        blocks.append((lines[start].strip(" \t\r`").lower(), content))
+    return blocks
 
 
 def _code(text: str) -> str:
@@ -821,8 +816,14 @@ def _found(text: str, marked=True) -> list[str]:
 
 def extract_answer(text: str, marked=True) -> str | None:
     """The visible answer in `<answer>`, else in a box, after a mark or phrase; None without one, "" if two differ."""
-    answers = [_PLAIN.sub(r"\1", part.strip(_AROUND)) for part in _found(text, marked)]
+    answers = [_PLAIN.sub(r"\1", _trimmed(part)) for part in _found(text, marked)]
     return None if not answers else answers[-1] if len({*map(without_words, answers)}) == 1 else ""
+
+
+def _trimmed(text: str) -> str:
+    """A text without the marks that enclose it; money such as $1M keeps its sign."""
+    bare = text.strip(_AROUND)
+    return f"${bare}" if text.count("$") == 1 and re.match(r"[\d.,]+[kKMB](?![\w$^])", bare) else bare
 
 
 def _stated(text: str) -> list[str]:
@@ -857,11 +858,12 @@ def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
     text = narrow(str(value)).strip()[:120].translate(dict.fromkeys(map(ord, "−–—﹣"), "-"))
     text = re.sub(r"\\[,;:! ]|\\approx\b", " ", re.sub(r"(?<=\d)(?:\{,\}|,?\\!|\\[,;: ])(?=\d{3})", ",", text))
+    text = re.sub(r"(?i)^(?:negative|minus) (?=[$\d])", "-", text)
     restated = _RESTATED.fullmatch(text)  # 12 (a dozen)
     if restated and (number := _number(restated[1])) and number == _number(re.sub("^(?:an?|one) ", "1 ", restated[2])):
         return number
     text = _POWER.sub(lambda m: f"{'' if m.start() else 1}e{m[1]}", text)
-    text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
+    text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2] or m[4]}/{m[3] or m[5]}", text)
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)

@@ -55,19 +55,19 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       378-398  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       401-408  user scripts     A user's Python script or notebook, read from its source
 #       411-648  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       651-742  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       745-955  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      958-1257  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1260-1366  extracts         Extract from a Python file what some of its names need
-#     1369-1574  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1577-1688  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1691-1928  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1931-2088  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2091-2326  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2329-2941  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     2944-3319  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3322-3431  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3434-3622  command          The command line
+#       651-748  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       751-969  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      972-1271  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1274-1380  extracts         Extract from a Python file what some of its names need
+#     1383-1588  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1591-1702  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1705-1942  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1945-2102  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2105-2340  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2343-2955  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     2958-3333  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3336-3445  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3448-3636  command          The command line
 
 import argparse
 import ast
@@ -667,6 +667,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -831,10 +837,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -914,7 +926,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None

@@ -35,30 +35,30 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       376-396  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       399-417  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       420-657  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       660-791  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       794-986  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      989-1125  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1128-1294  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1297-1643  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1646-1732  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1735-1774  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1777-1799  prompts            Load training and held-out prompts as token ids
-#     1802-1820  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1823-1855  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1858-1926  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1929-1948  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1951-1959  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1962-2096  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     2099-2381  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2384-2658  tests of programs  Read tests of programs in all published forms, for the sandbox; nothing is run
-#     2661-2776  answers            Read reference answers: bare ones, those that a worked solution marks, and lists …
-#     2779-3022  choices            Questions with choices: find the choices of a row, and which one is right
-#     3025-3399  forms              Convert rows of each form to the schema
-#     3402-3518  form names         Tell a row's form by the names of its fields, and convert it
-#     3521-3706  writing            Write rows for each target, and choose held-out rows
-#     3709-4009  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     4012-4048  batches            Batches of prompts for torch's DataLoader, padded on the left
-#     4051-4290  command            The command line, and what --inspect shows
+#       660-797  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      800-1000  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1003-1142  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1145-1311  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1314-1660  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1663-1749  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1752-1791  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1794-1816  prompts            Load training and held-out prompts as token ids
+#     1819-1837  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1840-1872  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1875-1943  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1946-1965  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1968-1976  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1979-2113  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2116-2398  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2401-2675  tests of programs  Read tests of programs in all published forms, for the sandbox; nothing is run
+#     2678-2793  answers            Read reference answers: bare ones, those that a worked solution marks, and lists …
+#     2796-3039  choices            Questions with choices: find the choices of a row, and which one is right
+#     3042-3416  forms              Convert rows of each form to the schema
+#     3419-3535  form names         Tell a row's form by the names of its fields, and convert it
+#     3538-3723  writing            Write rows for each target, and choose held-out rows
+#     3726-4026  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4029-4065  batches            Batches of prompts for torch's DataLoader, padded on the left
+#     4068-4307  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -689,6 +689,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -880,10 +886,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -963,7 +975,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -995,10 +1009,13 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
     r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
-    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
+    r"|(?<=\bans)\.|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
 _CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
-_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_OPTION = (
+    r"(?:(?<![^\n*])(?:(?:my |the )?(?:selected|chosen|final) (?=\w+[*_]{0,3}:))?"
+    r"|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+)
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
@@ -1269,7 +1286,7 @@ def hash_mark(text: str) -> re.Match | None:
         return None
     mark = marks[-1]
     answer, before, below = mark[1].strip(), text[: mark.start()], text[mark.end() :].strip()
-    if answer and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
+    if answer and below and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
         text, below = text[: mark.end()], ""
     if before.count("```") % 2 or is_heading(text, mark):
         return None

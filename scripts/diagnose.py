@@ -50,22 +50,22 @@ runs 2, then 1, then 3.
 #       465-484  paired tests  Intervals, paired tests, pass@k
 #       487-596  dialects      Names of metrics and settings in our trainers, TRL, verl and others
 #       599-905  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      908-1204  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1207-1413  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1416-1720  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1723-1818  own names     Names of self-written loops: what the words of a name say of a log's column or a sample's
-#     1821-2051  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     2054-2347  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2350-2601  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2604-2656  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2659-2817  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2820-3075  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     3078-3384  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3387-3604  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3607-3899  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3902-4070  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     4073-4205  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4208-4303  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#      908-1235  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1238-1444  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#     1447-1751  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1754-1849  own names     Names of self-written loops: what the words of a name say of a log's column or a sample's
+#     1852-2082  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     2085-2385  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2388-2640  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2643-2695  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2698-2872  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2875-3130  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     3133-3439  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3442-3659  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3662-3954  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3957-4125  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     4128-4260  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4263-4358  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -574,8 +574,8 @@ SETTINGS = {
     "steps": "steps max_steps total_training_steps",
     "epochs": f"ppo_epochs num_iterations {ACTOR}.ppo_epochs actor.ppo_epochs num_ppo_epochs epochs",
     "precision": "precision fsdp_config.model_dtype torch_dtype dtype bnb_dtype",
-    "data": "data data.train_files dataset train_dataset prompt_data",
-    "eval_data": "eval_data data.val_files val_dataset eval_dataset",
+    "data": "data data.train_files dataset train_dataset prompt_data train_file train_data train_path",
+    "eval_data": "eval_data data.val_files val_dataset eval_dataset eval_file val_file test_file test_data",
     "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
     "reward_name": "custom_reward_function.name",
     "grad_clip": "max_grad_norm grad_clip clip_grad",
@@ -919,7 +919,7 @@ NO_SETTINGS = re.compile(  # names of files beside a log that hold no training s
 )
 LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
 KEEPS = ("map", "shuffle", "rename_column", "rename_columns", "remove_columns", "to", "cuda", "train")  # all rows
-MOST_BYTES = 2_000_000  # larger files are not read as settings
+MOST_BYTES = 200_000  # larger files are results or data, not settings; notebooks with outputs may have ten times more
 
 
 def flat_config(config: dict, prefix: str = "") -> dict:
@@ -1072,7 +1072,8 @@ def read_settings(path: Path) -> dict:
     loaders = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
     loaders |= dict.fromkeys((".yaml", ".yml"), yaml.safe_load)
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < MOST_BYTES else ""
+        most = MOST_BYTES * (10 if path.suffix == ".ipynb" else 1)
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < most else ""
         if path.suffix == ".py":
             return script_settings(text)
         if path.suffix not in loaders:
@@ -1151,21 +1152,50 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
     }
 
 
-def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
+def is_of_run(flat: dict, rates: list) -> bool:
+    """Whether a learning rate in a file is the highest logged one, up to rounding, or one that may not be reached."""
+    endings = tuple(f".{name}" for name in SETTINGS["lr"].split())
+    given = [as_number(value) for key, value in flat.items() if f".{key}".endswith(endings)]
+    values = [value for _, value in rates]
+    if not any(given) or not any(values):
+        return True
+    # a log from the beginning reached the peak if its rate is constant or fell
+    reached = rates[0][0] <= 0.1 * rates[-1][0] and (values[-1] < max(values) or min(values) == max(values))
+    return any(rate and 0.5 <= rate / max(values) <= (2 if reached else math.inf) for rate in given)
+
+
+def differ(one: dict, other: dict) -> bool:
+    """Whether two files set the learning rate or group size of runs, and differ in a number."""
+    one, other = common_settings(one), common_settings(other)
+    kinds = [known.keys() & {"lr", "group_size"} for known in (one, other)]
+    values = [{as_number(known[name]) for known in (one, other)} - {None} for name in one.keys() & other.keys()]
+    return len(other) >= 3 and kinds[0] == kinds[1] != set() and any(len(pair) > 1 for pair in values)
+
+
+def settings_beside(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
+    """(file, settings) of the file with the most known settings in a folder that may be of a run with these rates.
+
+    If files of one ending differ in a number, `remarks` gets one that says so, and none is read.
+    """
     patterns = ("*.json", "*.yaml", "*.yml", "*.toml", ".hydra/*.yaml", "*.py", "*.ipynb", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    candidates = [(path, flat) for path, flat in candidates if path.suffix == ".py" or is_of_run(flat, rates)]
     path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    alike = [(p.name, more) for p, more in candidates if p.suffix == path.suffix and is_of_run(more, rates)]
+    others = [name for name, more in alike if differ(flat, more)]
+    if others and remarks is not None:
+        remarks += [f"{path.name} and {others[0]} hold different settings: none was read; try --settings {path}"]
+        return None
     for other, flags in candidates if path.suffix == ".py" else ():  # a script's command line overrides its defaults
         flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
     known = common_settings(flat)
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
-def settings_of(folder: Path) -> tuple[Path, dict] | None:
+def settings_of(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
     """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
-    if inside := settings_beside(folder) or settings_beside(folder / "job"):
+    if inside := settings_beside(folder, rates, remarks) or settings_beside(folder / "job", rates, remarks):
         return inside
     script = script_of_output(folder)
     return (script, read_settings(script)) if script else None
@@ -1193,7 +1223,8 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             "script with names such as temperature, learning_rate, num_generations",
         )
     elif folder and not run.knows_settings():
-        path, flat = settings_of(folder) or settings_beside(folder.parent) or (path, flat)
+        known = run.points("lr"), run.remarks
+        path, flat = settings_of(folder, *known) or settings_beside(folder.parent, *known) or (path, flat)
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
         common = verl_settings(flat) if is_verl else common_settings(flat)
@@ -2065,6 +2096,7 @@ EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
 )
+WORDED = re.compile(r"(?<![\w=:.])([A-Za-z_][\w/@]*):? +(?=[-+]?(?:\d|\.\d|nan\b|inf\b))")  # step 3: loss 0.5, reward 1
 EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
     rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
 )
@@ -2150,6 +2182,10 @@ class Reader:
             line = "/".join([*(name for _, name in outer), f"{title}: {value}"])
             self.sections = outer if value else (*outer, (indent, title))
         pairs = pairs_of(line) if "=" in line or ":" in line else {}
+        heading = None if pairs else HEADING.search(line)
+        if heading and WORDED.match(line[heading.end() :].lstrip(" :|,/()[]0123456789")):
+            words = pairs_of(WORDED.sub(r"\1=", line))
+            pairs = words if sum(bool(common_name(name, "trl")) for name in words) > 1 else {}
         several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
         self.named = self.named or (several and any(names_step(name) and "/" not in name for name in pairs))
         headings = HEADING.findall(line)
@@ -2303,6 +2339,8 @@ def read_named(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
                 lines = (line.replace(",", ".") for line in lines)
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
             names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
+            if "-tag-" in path.stem and {*names} == {"Wall time", "Step", "Value"}:  # of tensorboard
+                names["Value"] = path.stem.rpartition("-tag-")[2].replace("train_", "train/", 1)
             twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
             need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
             for row in reader:
@@ -2454,6 +2492,7 @@ def add_own_settings(run: LoggedRun, path: Path) -> None:
         return
     is_page = run.trainer == "one_page" and path.with_name("settings.json").exists()
     run.config = json_beside(path.parent, "settings.json" if is_page else "config.json", run.remarks)
+    run.config = {} if "model_type" in run.config else run.config  # of a model that was saved there
     if run.config:
         trainer, common = our_settings(run.config, is_page)
         run.trainer, run.settings = trainer or run.trainer, run.settings | common
@@ -2709,14 +2748,30 @@ def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, l
     return facts
 
 
+def rescaled_score(run: LoggedRun) -> Fact | None:
+    """A fact if a steady score, and its spread if logged, triples between two steps and stays above 1: no mere gain."""
+    values, spreads = run.values("score"), run.values("score_std")
+    for i in range(5, len(values) - 4):
+        before, after = values[i - 5 : i], values[i : i + 5]
+        if 3 * max(before) < min(after) and max(before) <= 1 < min(after) and max(before) < 2 * min(before):
+            both = [values, spreads if len(spreads) == len(values) else values]
+            scale, wider = (statistics.median(x[i : i + 5]) / (statistics.median(x[i - 5 : i]) or 1e-9) for x in both)
+            if 0.7 < wider / scale < 1.4:
+                text = f"the score is {scale:.3g} times as large from one step on"
+                return run.fact("score", text, run.points("score")[i][0])
+    return None
+
+
 @cause(
     explains=f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
-    change="resume from the run's newest checkpoint with its optimizer and the same settings (--resume)",
+    change="resume from the run's newest checkpoint with its optimizer and settings (--resume); keep the reward's unit",
     source="an exact resume gives the figures of an uninterrupted run; limits: our heuristic",
     breaks=True,
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
-    """The run jumps at a restart: weights, optimizer, schedule, data order or settings differ from those before."""
+    """The run jumps: a restart changes weights, optimizer, schedule, data or settings, or the reward's unit changes."""
+    if fact := rescaled_score(run):
+        return Evidence(CERTAIN + 0.06, [fact], since=fact.step)
     rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
     series = {name: (run.points(name), noise(run.values(name))) for name in named}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
@@ -3943,7 +3998,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
             seen[name] = run.fact(series, words.format(late, name=run.name(series)))
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
-        usual = gained and (held_out or series != "length")  # without held-out data, the score may pay for length
+        usual = gained and (held_out or series != "length") and last > 0.01 * first  # without held-out, length may pay
         usual = usual or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")

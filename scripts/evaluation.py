@@ -46,54 +46,54 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #      754-1090  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #     1093-1163  exit codes          Program exit: errors that a user can fix become a message and an exit code
 #     1166-1403  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1406-1498  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1501-1750  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1753-1778  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     1781-1919  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1922-1946  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1949-2006  prompts             Load training and held-out prompts as token ids
-#     2009-2020  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2023-2073  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2076-2291  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2294-2531  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2534-2853  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2856-2976  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2979-3182  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3185-3305  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3308-3609  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     3612-3935  conversations       Play a policy's conversations with environments; each turn samples all open …
-#     3938-4099  play setup          Set up and score conversations, for all programs that take --environment
-#     4102-4149  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     4152-4326  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4329-4415  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     4418-4447  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4450-4490  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4493-4501  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     4504-4791  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     4794-4962  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4965-5085  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5088-5275  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5278-5360  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5363-5574  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5577-5631  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5634-5647  rollouts            Sample and score a batch's rows over all processes
-#     5650-5676  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     5679-5831  memory              The memory that a run will need, from the shape of its networks
-#     5834-5888  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     5891-5928  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     5931-6137  paired tests        Intervals, paired tests, pass@k
-#     6140-6224  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6227-6545  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
-#     6548-6689  settings            Settings
-#     6692-6831  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6834-7119  tasks               What a task is; generation, mathematics, code
-#     7122-7260  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7263-7444  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7447-7595  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7598-7865  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7868-7987  models              Models in vLLM, on servers, and none; opening those that were named
-#     7990-8050  others              Results of other programs, which --compare takes like results.json
-#     8053-8229  run                 Running the tasks, and the command line
+#     1406-1504  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1507-1764  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1767-1792  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     1795-1933  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1936-1960  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1963-2033  prompts             Load training and held-out prompts as token ids
+#     2036-2047  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2050-2100  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2103-2318  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2321-2558  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2561-2880  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2883-3003  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3006-3209  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3212-3332  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3335-3636  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3639-3962  conversations       Play a policy's conversations with environments; each turn samples all open …
+#     3965-4126  play setup          Set up and score conversations, for all programs that take --environment
+#     4129-4176  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4179-4353  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4356-4442  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     4445-4474  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4477-4517  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4520-4528  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     4531-4818  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     4821-4989  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4992-5112  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5115-5303  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5306-5388  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5391-5602  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5605-5659  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5662-5675  rollouts            Sample and score a batch's rows over all processes
+#     5678-5704  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     5707-5859  memory              The memory that a run will need, from the shape of its networks
+#     5862-5916  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     5919-5956  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     5959-6165  paired tests        Intervals, paired tests, pass@k
+#     6168-6252  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6255-6573  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
+#     6576-6717  settings            Settings
+#     6720-6859  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6862-7147  tasks               What a task is; generation, mathematics, code
+#     7150-7288  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7291-7463  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7466-7614  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7617-7884  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7887-8006  models              Models in vLLM, on servers, and none; opening those that were named
+#     8009-8069  others              Results of other programs, which --compare takes like results.json
+#     8072-8248  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -1423,6 +1423,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -1593,10 +1599,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1676,7 +1688,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -1973,6 +1987,18 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, joined_text(prompt))
 
 
+@contextlib.contextmanager
+def refusals_told(where: str = "") -> Iterator[None]:
+    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
+    try:
+        yield
+    except Exception as error:  # templates may raise anything
+        raise UserError(
+            f"{where}got a prompt that the chat template refuses ({error}); expected roles that it knows; try the "
+            "system message's text at the start of the user's, or --chat_template FILE"
+        ) from error
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]:
     """Warn of odd prompts and answers, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs.
 
@@ -2002,7 +2028,8 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
         read = loader.load_rows(source).rows
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
-    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
     return [(f"{source}, row {row['id']}", row) for row in read]
 
 
@@ -2849,7 +2876,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+            say("warning: no reward function applies to any row of a batch (all None), so it gives no gradient")
         return scores, parts
 
 
@@ -5260,10 +5287,11 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         f"got {name}, whose states differ between a whole text and one token at a time with a cache; expected equal "
         "states; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
+    again = ", and reads the whole conversation again at each turn" if getattr(config, "environment", "") else ""
     notes = (
         (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
         (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
-        (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
+        (measured.plain, "{} builds masks for each token" + again),
         (
             measured.groups or not can_group,
             "the cache of {} cannot share a prompt among completions: its states would change",
@@ -6241,7 +6269,7 @@ COLUMNS = {  # names of columns, the best first
         "predictions?|preds?|code|text",
         "answer|solution",
     ),
-    "finish": ("(finish|stop)(_reason)?|truncated",),
+    "finish": ("(finish|stop)(_reason)?", "(is_|was_)?truncated"),
     "model": (
         r"model(_?(name|id|path|name_or_path))?",
         "policy|checkpoint|system|arm|condition|llm|agent|generator|method",
@@ -6268,7 +6296,7 @@ VERDICTS = {
     "p": 0.5,  # Inspect's letters: correct, partly, incorrect, no answer
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n", "f"), 0.0),
 }
-CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
+CUT_REASONS = ("length", "max_tokens", "max_length", "max_new_tokens", "true")  # how servers name the token limit
 
 
 def column_name(name) -> str:
@@ -6467,7 +6495,7 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
     are_texts = count > 1 and isinstance(texts, list) and len(texts) == count
     for n in range(count):
         metrics = {f"{m}{way}": cell[n] if n < len(cell) else None for m, cell in scores.items()}
-        cut = "length" if str(finish).lower() in CUT_REASONS else finish
+        cut = "length" if str(finish).lower() in CUT_REASONS else "stop" if finish is False else finish
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
@@ -7308,15 +7336,6 @@ def add_shots(question, shots: list[tuple], system: str, chat: bool):
     for q, answer in as_text:
         head += [{"role": "user", "content": q}, {"role": "assistant", "content": answer}]
     return head + messages
-
-
-@contextlib.contextmanager
-def refusals_told() -> Iterator[None]:
-    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
-    try:
-        yield
-    except Exception as error:
-        raise UserError(f"got a prompt that the chat template refuses ({error}); try --chat_template off") from error
 
 
 def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], list[int]]:
@@ -8178,7 +8197,7 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     tests = [metric["p"] for metrics in results.values() for metric in metrics.values() if metric["p"] is not None]
     if len(tests) > 2 and (small := sum(p < 0.05 for p in tests)):
         sure = f"{sum(p < 0.05 / len(tests) for p in tests)} below 0.05 / {len(tests)}"
-        tell(f"{small} of {len(tests)} tests have p < 0.05, which chance alone gives 1 in 20; {sure}")
+        tell(f"{small} of {len(tests)} tests have p < 0.05, as 1 in 20 has by chance; {sure}")
     tell(f"as JSON {folder / 'comparison.json'}")
 
 

@@ -23,7 +23,7 @@ loads, greedy held-out evaluation, metrics and samples on disk, and a prompt ord
 With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
 rollout_func: each tool has a time limit, sampled ids are never re-encoded, and only sampled tokens are in the loss.
 
-Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_train.py has both).
+Deliberately left out: images; a baseline by turn and a critic, which scripts/ppo_train.py has.
 
     python scripts/grpo_train.py --steps 20 --output_dir runs/first          # CPU, the embedded model, under a minute
     python scripts/grpo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
@@ -44,49 +44,49 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 #      785-1069  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #     1072-1142  exit codes        Program exit: errors that a user can fix become a message and an exit code
 #     1145-1382  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1385-1477  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1480-1737  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1740-1950  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1953-2042  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2045-2162  prompts           Load training and held-out prompts as token ids
-#     2165-2375  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2378-2615  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2618-2954  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2957-3077  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3080-3283  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3286-3406  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3409-3710  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     3713-4048  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     4051-4183  play setup        Set up and score conversations, for all programs that take --environment
-#     4186-4233  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4236-4417  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4420-4486  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4489-4525  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4528-4602  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4605-4727  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     4730-4791  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4794-4805  rollouts          Sample and score a batch's rows over all processes
-#     4808-4814  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4817-4887  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     4890-4997  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5000-5018  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5021-5284  memory            The memory that a run will need, from the shape of its networks
-#     5287-5495  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5498-5541  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
-#     5544-5707  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5710-5729  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5732-5848  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     5851-5897  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     5900-6095  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6098-6129  paired tests      Intervals, paired tests, pass@k
-#     6132-6358  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6361-6473  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6476-6589  rewards           Rewards as TRL calls them, checked and logged
-#     6592-6727  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     6730-6844  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     6847-7074  callback          Checkpoints, final/, and the work around TRL's steps: evaluation, logs under our …
-#     7077-7182  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7185-7404  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     1385-1483  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1486-1751  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1754-1964  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1967-2056  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2059-2184  prompts           Load training and held-out prompts as token ids
+#     2187-2397  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2400-2637  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2640-2976  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2979-3099  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3102-3305  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3308-3428  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3431-3732  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3735-4070  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4073-4205  play setup        Set up and score conversations, for all programs that take --environment
+#     4208-4255  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4258-4439  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4442-4508  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4511-4547  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4550-4624  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4627-4749  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     4752-4813  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4816-4827  rollouts          Sample and score a batch's rows over all processes
+#     4830-4836  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4839-4909  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     4912-5019  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5022-5040  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5043-5306  memory            The memory that a run will need, from the shape of its networks
+#     5309-5517  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5520-5563  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     5566-5729  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5732-5751  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5754-5868  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     5871-5917  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     5920-6115  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6118-6149  paired tests      Intervals, paired tests, pass@k
+#     6152-6378  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6381-6493  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6496-6609  rewards           Rewards as TRL calls them, checked and logged
+#     6612-6747  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     6750-6864  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     6867-7094  callback          Checkpoints, final/, and the work around TRL's steps: evaluation, logs under our …
+#     7097-7202  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7205-7424  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -1402,6 +1402,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -1572,10 +1578,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1655,7 +1667,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -2069,15 +2083,22 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, joined_text(prompt))
 
 
+@contextlib.contextmanager
+def refusals_told(where: str = "") -> Iterator[None]:
+    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
+    try:
+        yield
+    except Exception as error:  # templates may raise anything
+        raise UserError(
+            f"{where}got a prompt that the chat template refuses ({error}); expected roles that it knows; try the "
+            "system message's text at the start of the user's, or --chat_template FILE"
+        ) from error
+
+
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
     """`encode_prompt`, with UserError if the template refuses the prompt or it has no tokens."""
-    try:
+    with refusals_told(f"{where}: "):
         ids = encode_prompt(tokenizer, prompt, **template)
-    except Exception as error:  # templates may raise anything, such as "system role not supported"
-        raise UserError(
-            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
-            "roles, or --chat_template FILE"
-        ) from error
     need(ids, f"{where}: got a prompt without tokens; expected at least one")
     return ids
 
@@ -2118,7 +2139,8 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
         read = loader.load_rows(source).rows
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
-    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
     return [(f"{source}, row {row['id']}", row) for row in read]
 
 
@@ -2950,7 +2972,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+            say("warning: no reward function applies to any row of a batch (all None), so it gives no gradient")
         return scores, parts
 
 
@@ -5371,7 +5393,7 @@ def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: boo
     lora = {} if config.lora_rank else {"lora_rank": 16}
     packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
     small = [lora, lora | recompute, packed, packed | recompute]
-    return [[recompute], shorter, [one for one in small if one and one != recompute]]
+    return [[{"critic": "shared"}], [recompute], shorter, [one for one in small if one and one != recompute]]
 
 
 def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
@@ -5775,9 +5797,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
     rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
     if cut and min(cut) > 0.95 and not rose:
-        faults.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
-        )
+        faults.append("nearly every completion is cut at the length limit; try a higher one, or first a warm start")
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
         faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults
@@ -6412,7 +6432,7 @@ def plan_batches(config: Config, world_size: int, prompts: int) -> BatchPlan:
 def prompt_order(config: Config, count: int, length: int) -> list[int]:
     """Row numbers of the first `length` prompts: endless passes over the rows, each in an order of its own.
 
-    TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
+    TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and does not train on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
     return batch_rows(range(count), config, 0, length)

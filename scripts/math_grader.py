@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
 #         79-89  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        92-307  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       310-451  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       454-535  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       538-859  vocabulary      Patterns, names and units; bringing texts into one notation
-#      862-1261  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1264-1444  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1447-1694  equality        Equality of values and of answers
-#     1697-1952  answers         Find the final answer in a completion or a gold column; the score; the command line
+#        92-310  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       313-454  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       457-538  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       541-878  vocabulary      Patterns, names and units; bringing texts into one notation
+#      881-1281  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1284-1464  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1467-1715  equality        Equality of values and of answers
+#     1718-1978  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -99,10 +99,13 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
     r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
-    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
+    r"|(?<=\bans)\.|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
 _CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
-_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_OPTION = (
+    r"(?:(?<![^\n*])(?:(?:my |the )?(?:selected|chosen|final) (?=\w+[*_]{0,3}:))?"
+    r"|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+)
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
@@ -580,17 +583,22 @@ _CLEAN = [
     for old, new in (
         (r"\\\\(?:\[\w+\])?", "⏎"),
         (r"(?s)\\begin\s*\{(align(?:ed|\*)?|cases|gathered|split)\}(.*?)\\end\s*\{\1\}", lambda m: _lines(m[2])),
-        (r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|small|[lL]arge|LARGE|[hH]uge)(?![a-zA-Z])\.?", ""),
+        (
+            r"\\(?:left|right|middle|[bB]igg?[lr]?|(?:display|text)style|small|[lL]arge|LARGE|[hH]uge)(?![a-zA-Z])\.?",
+            "",
+        ),
         (r"\\\$", "＄"),
         (r"\$(?=-?[.,]?\d[^$]*$)|(?<=^[A-Z])\$(?= \d)", "＄"),  # but not one that closes a formula
         (r"\$|\\[()\[\]]", " "),
         (r"(?<=\d)\s*(?:(?:\{,\}|,)?(?:\s*\\!)+|\{,\}|\\(?:[,:; ]|thinspace(?![a-z])))\s*(?=\d{3}(?!\d))", ""),
         (r"\\!", ""),
         (r"\\[,;:> ]|\\q?quad(?![a-z])|~", " "),
-        (r"\\(?:[dtcs]|nice)frac", r"\\frac"),
+        (r"\\(?:[dtcs]|nice)(frac|binom)", r"\\\1"),
         (r"\\(?:(?:text)?color|colorbox|hspace|phantom)(?![a-z])\*?\s*\{[^{}]*\}", ""),
         (r"(?:\{|^)([^{}]*)\\over(?![a-z])([^{}]*)(?:\}|$)", r"\\frac{\1}{\2}"),
         (r"\\%", "%"),
+        (r"\\(?:vec|overrightarrow)\s*\{\s*([A-Z])\s*([A-Z])\s*\}", r"\1_{to\2}"),  # AB is not BA
+        (r"\\overrightarrow(?![a-z])", r"\\vec"),
         (r"\\(?:SI|qty|num)\s*\{([^{}]*)\}(?:\s*\{([^{}]*)\})?", r"\1 \2"),
         (r"\(?(?:\\[bp]?mod|(?<=[( ])mod)(?![a-z])\s*\{?\s*(\w+)\s*\}?\)?", r" (mod \1)"),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
@@ -610,7 +618,12 @@ _CLEAN = [
         (r"^\s*(?:either\b(?=.*\bor\b)|both\b(?=.*\band\b))", ""),
         (r"\b(?i:inf(?:inity)?)\b", "∞"),
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
+        (r"(?<![A-Za-z\\])(sin|cos|tan|cot|sec|csc|ln|log)x(?![A-Za-z])", r"\1 x"),
         (r"\+/-", "±"),
+        (
+            r"(?<=[\dA-Za-z)}π甲乙丙丁]) ?([或和与及、]) ?(?=-? ?[\dA-Za-z\\(√π甲乙丙丁])",
+            lambda m: " or " if m[1] == "或" else ", ",
+        ),
         (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
         (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"),
         (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"),
@@ -619,11 +632,8 @@ _CLEAN = [
         (r"(\\frac|\\binom|\\dot|\\bar)\s*([\da-zA-Z])", r"\1{\2}"),
         (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
         (r"\\not\s*=|(?<=\s)!=", "≠"),
-        ("<=", "≤"),
-        (">=", "≥"),
         (r"\\(?=\s*\\\{)", "∖"),
-        (r"\\\{", "⦃"),
-        (r"\\\}", "⦄"),
+        (r"<=|>=|\\[{}]", lambda m: {"<=": "≤", ">=": "≥", r"\{": "⦃", r"\}": "⦄"}[m[0]]),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
         (r"\.(\d*)\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r".\1\\overline{\2\3\4}"),
         (r"(?<!\d)(\d{,20})\.(\d{,20}?)(\d{1,9}?)\3{2,20}\s*(?:\.{3,}|\\[lc]?dots)", lambda m: _repeating(*m.groups())),
@@ -641,12 +651,13 @@ _CLEAN = [
         (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
         (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
         (r"(?<=\d) ?([A-Za-z]{2,3}) ?\* ?([A-Za-z]+)(?=/|$)", r" \1 \2"),  # 5 kg·m/s
-        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
-        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
-        (r"(?i)^ ?(?:(?:[a-z ]{,30} (?:is|are|has|have) (?<!that there is ))?no (?:real )?solutions?|none) ?$", "⦃⦄"),
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+) ?\^ ?\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
+        (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+) ?\^ ?\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
+        (r"(?i)^ ?(?:(?:[a-z ]{,30} (?:is|are|ha[sv]e?) (?<!t there is ))?no (?:real )?solutions?|none|无解) ?$", "⦃⦄"),
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|D\.N\.E|(?i:(?:the limit )?does not exist|not defined)) ?$", "undefined"),
+        (r"^(.+?)[ ,;(]{1,4}([a-z]) ?∈ ?Z ?\)? ?$", lambda m: _parameter(m)),
         (r"^((?:[^⦃]*[=∈])?) ?⦃ ?([^\s⦃⦄,;|:<>≤≥≠±][^⦃⦄,;|:<>≤≥≠±]*)⦄ ?$", r"\1 \2"),  # a set of one
         (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
         (rf"^ ?(\d\d?){_TH} (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
@@ -660,7 +671,7 @@ _CLEAN = [
             lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}",
         ),
         (r"^ ?\(?(\d[\dA-Fa-f]*|[A-F]+)\)? ?(?:_|\(?base) ?\{? ?(\w+) ?[})]* ?$", r"\1_{\2}"),
-        (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
+        (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
         (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
         (r"^ ?(?:\d+(?:\.\d+)? ?[A-Za-z]+ ?){2,4}$", lambda m: _compound(m[0])),
         (rf"^ ?(?:between ({_AMOUNT}) and|(?:from )?({_AMOUNT}) to) (?={_AMOUNT})", r"\1\2-"),
@@ -677,13 +688,13 @@ _CALLS = {
     "csc": lambda x: 1 / cmath.sin(x),
 }
 _NAMES = "|".join(sorted(_CALLS, key=len, reverse=True))
-_GREEK = r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|rho|sigma|tau|phi|omega|Delta|Omega|Phi|psi|ell)"
-_SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'?")
-_LETTER = re.compile(r"(?<![\\A-Za-z])[a-df-hj-zA-Z](?![A-Za-z])")  # a symbol by itself; e and i are numbers
-_TOKEN = re.compile(
-    rf"\d+(?:\.\d*)?|\.\d+|degree|\\?(?:{_NAMES})(?![a-z])|\\(?!frac|binom){_GREEK[2:]}|\\[a-zA-Z]+"
-    rf"|{_SYMBOL.pattern}|\S"
+_GREEK = (
+    r"\\(?:var)?(?:alpha|beta|[Gg]amma|[Dd]elta|epsilon|zeta|[Tt]heta|eta|iota|kappa|[Ll]ambda|mu|nu|[Xx]i|rho|[Ss]igma"
+    r"|tau|[Pp]hi|chi|[Pp]si|[Oo]mega|ell|hbar)"
 )
+_SYMBOL = re.compile(rf"(?:[^\W\d_]|{_GREEK})(?:_(?:\w|\{{ ?\w+ ?\}}))?'?")
+_LETTER = re.compile(r"(?<![\\A-Za-z])[a-df-hj-zA-Z](?![A-Za-z])")  # a symbol by itself; e and i are numbers
+_TOKEN = re.compile(rf"\d+(?:\.\d*)?|\.\d+|degree|\\?(?:{_NAMES})(?![a-z])|{_SYMBOL.pattern}|\\[a-zA-Z]+|\S")
 _NO_UNIT = set(
     "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
@@ -726,7 +737,7 @@ _FOLD = (
     dict.fromkeys(map(ord, "−–—‐‑‒˗➖"), "-")
     | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/", 0x2032: "'"}
     | str.maketrans("⩽⩾≃×·⋅∙÷∕∶⟨⟩", "≤≥≈****//:()")
-    | str.maketrans({"∅": "⦃⦄", "Ø": "⦃⦄", "∨": " or "})
+    | str.maketrans({"∅": "⦃⦄", "Ø": "⦃⦄", "∨": " or ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]"})
     | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
 )
 _SHORT = {"K": "thousand", "M": "million", "B": "billion"}
@@ -788,6 +799,13 @@ def _lines(text: str) -> str:
     return re.sub(r"\s*⏎\s*", ", ", re.sub(r"⏎\s*&?\s*(?==)", "", text).replace("&", ""))
 
 
+def _parameter(m: re.Match) -> str:
+    """x = 2n + 1 of x = 2n + 1, n ∈ Z, with k for n; other texts, such as x > 3, x ∈ Z, stay."""
+    names = {*re.findall(rf"(?<![a-z\\])[k{m[2]}](?![a-z])", m[1])}
+    is_side = re.search(rf"(?:^|[<>≤≥≠=]) ?{m[2]} ?(?:$|[<>≤≥≠=])", m[1])
+    return m[0] if is_side or names != {m[2]} else re.sub(rf"(?<![a-z\\]){m[2]}(?![a-z])", "k", m[1])
+
+
 def _repeating(whole, start, cycle) -> str:
     return f"({int(whole + start + cycle) - int('0' + whole + start)}/{10 ** len(start) * (10 ** len(cycle) - 1)})"
 
@@ -816,6 +834,7 @@ def _clean(text: str) -> str:
         text = re.sub("(?<=[0-9])(?=[¼-¾⅐-⅞])", " ", re.sub("[º˚]", "°", text))
         for mark, signs in (("^", "[⁰¹²³⁴-⁹⁺⁻]+"), ("_", "[₀-₉]+")):
             text = re.sub(signs, lambda m, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', m[0])}}}", text)
+        text = re.sub(r"(?<=[①-⑳])[\s,，、]+(?=[①-⑳])", "", text)
         text = "".join(f" {unicodedata.digit(c)} " if c.isdigit() and not c.isdecimal() else c for c in text)  # ②
         text = narrow(unicodedata.normalize("NFKC", text).translate(_FOLD))
     text = ungrouped(text)
@@ -975,7 +994,7 @@ class _Reader:
         if not _SYMBOL.fullmatch(token):
             raise _Refused(False)
         self.symbols = True  # the last sample is negative; each symbol has its own step, so that a - b is not constant
-        code = zlib.crc32(re.sub(r"[{}]", "", token).encode())
+        code = zlib.crc32(re.sub(r"[{} ]|(?<=\\)var", "", token).encode())
         place = code % 9973 / 9973 + 0.31 + self.sample * (0.418 + code // 9973 % 997 / 2500)
         return -place if self.sample == 3 else place
 
@@ -1197,9 +1216,10 @@ def _as_number(text: str) -> _Value:
     if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
         number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
     try:
-        words = re.fullmatch("[A-Za-z][A-Za-z' -]+", number) and (len(number) > 2 or re.search("[eiouEIOU]", number))
+        words = re.fullmatch(rf"(?!(?:{_NAMES}) \w$)(?=...|.*[eiouEIOU])[A-Za-z][A-Za-z' -]+", number)
         words = words and not re.fullmatch("(?=.*-)[a-z](?: ?[- ] ?[a-z])+", number)  # n x - y
-        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}", re.sub(f"{_NAMES}|degree", "", number)):
+        # a word; letters of other scripts are no symbols side by side
+        if words or re.search(r"(?<!\\)\b[A-Za-z]{5}|[^\W\d_!-~Ͱ-Ͽ]{2}", re.sub(f"{_NAMES}|degree", "", number)):
             raise _Refused(False)
         values = []
         for sample in range(4):
@@ -1486,7 +1506,8 @@ def _same_number(a: _Value, g: _Value) -> bool:
         return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
     known = left | right <= {*_UNITS.values()} and "degree" not in left & right  # 25 degrees for 25 °C
-    wider = (left < right or right < left) and not known and "/" not in left ^ right  # 5 apples, 5 red apples; $5, C$5
+    # 5 apples, 5 red apples; $5, C$5
+    wider = (left < right or right < left) and not known and not {"/", "^2", "^3"} & (left ^ right)
     return _close(a, g) and (not left or not right or a.unit == g.unit or wider)
 
 
@@ -1698,20 +1719,26 @@ def math_equal(answer: str, gold: str) -> bool | None:
 
 _FIRM = re.compile(r"\\(?:boxed|fbox)|(?i:<answer>)")
 _THOUGHT, _THOUGHT_END = (
-    rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
+    rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]|<\|(?:{words})\|>"
+    for slash, words in (
+        ("", r"begin_of_thought|channel\|>analysis<\|message"),
+        ("/", r"end_of_thought|channel\|>final<\|message"),
+    )
 )
 
-_SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is
-    r"^(?:that )?(?:[Hh]e|[Ss]he|[Ii]t|[Tt]hey|[Ww]e|[Tt]he [a-z]+"
-    r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
-    r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
+_SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is, The least value of x is
+    rf"^ ?(?!.*(?:{NEGATED}))(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)(?:that )?"
+    r"(?:(?:(?i:he|she|it|they|we|there|the(?: [a-z]+){1,6})|[A-Z][a-z]+(?:['’]s [a-z]+)?)"
+    r" (?:is|are|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?)"
+    r"|(?:Minimum|Maximum|Total|Sum|Result|Value)(?: [a-z]+)?:)"
+    r" (?=-? ?\\?[$＄€£]?(?:\d|\\frac|√))"
 )
 _MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means
 _WORKING = re.compile(r" *\(([^()]+)\)[.*]*$")
 _RESTATED = re.compile(r"^\s*(?:or|i\.e\.,?|that is,?|which is|equivalently,?|equal to|=)\s")
 _NUMBER = re.compile(r"[*$\\( ]*(-?\d[\d,]*(?:\.\d+)?)")
-_TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")
-_NOUN = re.compile(r"[$€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
+_TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$＄€£]?\d)")
+_NOUN = re.compile(r"[$＄€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
 
 
 def _without_working(answer: str, gold: str) -> str:
@@ -1913,8 +1940,10 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
     if equal is False:
-        for short in (without_words(answer), _SUBJECT.sub("", answer), _without_working(answer, expected)):
-            if equal is False and short != answer:
+        plain = _clean(answer) if len(answer) < 200 else answer
+        worked = (_without_working(form, expected) for form in (answer, plain))
+        for short in (without_words(answer), _SUBJECT.sub("", plain), *worked):
+            if equal is False and short not in (answer, plain):
                 answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
         formula = re.search(r"\\binom|!|(?<!10)\^|[\d%]-", _clean(expected))
@@ -1922,12 +1951,6 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
             equal = _worked_out(answer, prompt[-1000:])
         equal = equal and not _is_copied(answer, expected, prompt[-1000:])
     return None if equal is None else float(bool(answer) and equal)
-
-
-def with_end_of_options(argv: list[str]) -> list[str]:
-    """The arguments with `--` before the first that begins with a single minus, as -4i is an answer, not an option."""
-    first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
-    return argv if "--" in argv or first == len(argv) else [*argv[:first], "--", *argv[first:]]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -1940,7 +1963,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("text", help="a completion")
     parser.add_argument("gold", help="its gold answer")
-    args = parser.parse_args(with_end_of_options(sys.argv[1:] if argv is None else argv))
+    argv = sys.argv[1:] if argv is None else argv
+    # -4i is an answer, not an option
+    first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
+    args = parser.parse_args(argv if "--" in argv else [*argv[:first], "--", *argv[first:]])
     tell(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
     return 0
 

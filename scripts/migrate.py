@@ -3,7 +3,9 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyyaml", "transformers>=5.23,<6", "datasets", "pyarrow", "trl==1.16.0"]  # all but pyyaml for --check
+# dependencies = [
+#   "pyyaml", "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "trl==1.16.0",  # all but pyyaml for --check
+# ]
 # ///
 """Make an old TRL script or verl job do the same run on today's packages.
 
@@ -24,25 +26,25 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
 # Contents
-#         80-85  file text      Load texts from files beside their room, such as a page's style; a built script has …
-#        88-136  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       139-143  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       146-562  user scripts   A user's Python script or notebook, read from its source
-#       565-802  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       805-896  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      899-1114  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1117-1214  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1217-1421  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1424-1460  trl scripts    A script that trains with TRL: the calls of its trainers, and of the configs that …
-#     1463-2074  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2077-2835  edits          Edits of a text by offset, and the table row that explains each
-#     2838-3126  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     3129-3647  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3650-3803  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
-#     3806-4218  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     4221-4594  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4597-4750  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4753-5060  command        The command line: input, the version it was written for, output, messages
+#         82-87  file text      Load texts from files beside their room, such as a page's style; a built script has …
+#        90-138  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       141-145  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       148-564  user scripts   A user's Python script or notebook, read from its source
+#       567-804  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       807-904  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      907-1130  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1133-1230  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1233-1437  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1440-1476  trl scripts    A script that trains with TRL: the calls of its trainers, and of the configs that …
+#     1479-2090  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2093-2851  edits          Edits of a text by offset, and the table row that explains each
+#     2854-3142  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     3145-3665  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3668-3821  trainer parts  What a trainer is made with: models loaded as transformers wants it, rewards that …
+#     3824-4236  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     4239-4612  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4615-4772  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4775-5082  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -821,6 +823,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -985,10 +993,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1068,7 +1082,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -3299,6 +3315,8 @@ class TrlRun:
     def model(self) -> str:
         """Whether the trainer's model is given by `name` or as an `object`; "" if that cannot be seen."""
         node = self.trainer and self.source.resolved(self.source.argument(self.trainer, "model", ("model",)))
+        while isinstance(node, ast.Call) and isinstance(getattr(node.func, "value", None), ast.Call):
+            node = node.func.value  # of AutoModelForCausalLM.from_pretrained(NAME).to("cuda")
         if isinstance(node, ast.Call):
             return "object" if MAKES_MODEL.search(self.source.name_of(node)) else ""
         return "name" if node and GIVES_NAME.search(self.source.code(node)) else ""
@@ -4697,6 +4715,7 @@ def replace_training(record: dict, folder: str) -> None:
 def one_step(file: str, folder: str, model: str, data: str) -> int:
     """What the trial process does: run the script with a small model and few rows until its first step ends."""
     import datasets
+    import torch
     import transformers
 
     def load(*_, split=None, **__):
@@ -4704,6 +4723,7 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
         return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
 
     record: dict = {"notes": []}
+    torch.nn.Module.to = torch.nn.Module.cuda = lambda self, *_, **__: self  # it stays on the CPU
     replace_loading(folder, model, record["notes"])
     datasets.load_dataset = load if data else datasets.load_dataset
     replace_training(record, folder)
@@ -4728,7 +4748,9 @@ def failure_of(command: list[str], folder: Path, environment: dict[str, str]) ->
         said.seek(0)
         lines = [line.strip() for line in said if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines)[-1] if lines and process.returncode else ""
+    places = re.findall(r'migrated\.py", (line \d+)', "\n".join(lines))[-1:]
+    place = f" ({places[0]} of the new script)" if places else ""
+    return (errors or lines)[-1] + place if lines and process.returncode else ""
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:
@@ -4956,7 +4978,7 @@ def shown_rows(rows: list[dict], names: list[str]) -> str:
 def say_result(file: str, result: dict, out: str | None) -> None:
     report, rows, package = result["report"], result["rows"], result["package"]
     if report.impossible:
-        tell("NOT THE SAME RUN: today's package has no equal for")
+        tell("NOT THE SAME RUN: today's package has no equivalent for")
         for entry in report.impossible:
             where = f"{entry['line']}: " if entry["line"] else ""
             tell(f"  {where}{entry['setting']}: {entry['why']}; nearest: {entry['nearest']}")

@@ -46,23 +46,23 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       477-504  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       507-514  user scripts   A user's Python script or notebook, read from its source
 #       517-754  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       757-849  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      852-1119  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1122-1205  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1208-1226  prompts        Load training and held-out prompts as token ids
-#     1229-1247  extracts       Extract from a Python file what some of its names need
-#     1250-1431  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1434-1671  reward forms   The forms that a reward function may have, and loading rewards from files
-#     1674-1704  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1707-1722  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#     1725-1768  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1771-1777  losses         The KL to the reference, policy and value losses, and how losses per token become one …
-#     1780-1844  idle settings  Settings without effect in a configuration: named at the start, with what would …
-#     1847-1858  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1861-1909  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
-#     1912-2137  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2140-2276  training       The check of a page, its run, and the results of both
-#     2279-2522  command        The command line
+#       757-855  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      858-1133  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1136-1219  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1222-1240  prompts        Load training and held-out prompts as token ids
+#     1243-1261  extracts       Extract from a Python file what some of its names need
+#     1264-1445  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1448-1685  reward forms   The forms that a reward function may have, and loading rewards from files
+#     1688-1718  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1721-1736  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#     1739-1782  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1785-1791  losses         The KL to the reference, policy and value losses, and how losses per token become one …
+#     1794-1858  idle settings  Settings without effect in a configuration: named at the start, with what would …
+#     1861-1872  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#     1875-1921  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
+#     1924-2149  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2152-2288  training       The check of a page, its run, and the results of both
+#     2291-2534  command        The command line
 
 import argparse
 import ast
@@ -774,6 +774,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -954,10 +960,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1037,7 +1049,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -1901,9 +1915,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
     rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
     if cut and min(cut) > 0.95 and not rose:
-        faults.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
-        )
+        faults.append("nearly every completion is cut at the length limit; try a higher one, or first a warm start")
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
         faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults

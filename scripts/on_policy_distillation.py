@@ -44,51 +44,51 @@ failed, 4 training diverged, 5 vLLM has other weights than the policy, 128 + n s
 #      766-1157  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #     1160-1230  exit codes        Program exit: errors that a user can fix become a message and an exit code
 #     1233-1470  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1473-1565  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1568-1825  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1828-2038  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2041-2130  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2133-2250  prompts           Load training and held-out prompts as token ids
-#     2253-2282  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2285-2495  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2498-2735  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2738-3067  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3070-3082  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     3085-3132  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3135-3347  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3350-3467  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     3470-3536  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3539-3641  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3644-3842  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3845-4099  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4102-4424  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4427-4547  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4550-4798  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4801-4883  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4886-5095  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5098-5235  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5238-5430  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5433-5486  rollouts          Sample and score a batch's rows over all processes
-#     5489-5564  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5567-5637  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5640-5700  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5703-5855  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5858-6029  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6032-6351  memory            The memory that a run will need, from the shape of its networks
-#     6354-6584  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6587-6630  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
-#     6633-6796  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6799-6905  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6908-7024  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     7027-7073  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7076-7426  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     7429-7543  paired tests      Intervals, paired tests, pass@k
-#     7546-7618  settings          Settings of the trainer, and contradictions between them
-#     7621-7802  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7805-8043  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
-#     8046-8124  evaluation        The held-out gap between student and teacher
-#     8127-8275  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8278-8361  run               The memory and the plan of a run, its loop, and the command line
+#     1473-1571  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1574-1839  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1842-2052  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2055-2144  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2147-2272  prompts           Load training and held-out prompts as token ids
+#     2275-2304  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2307-2517  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2520-2757  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2760-3089  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3092-3104  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     3107-3154  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3157-3369  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3372-3489  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     3492-3558  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3561-3663  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3666-3864  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3867-4121  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4124-4446  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4449-4569  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4572-4821  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4824-4906  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4909-5118  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5121-5258  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5261-5453  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5456-5509  rollouts          Sample and score a batch's rows over all processes
+#     5512-5587  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5590-5660  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5663-5723  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5726-5878  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5881-6052  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6055-6374  memory            The memory that a run will need, from the shape of its networks
+#     6377-6607  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6610-6653  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     6656-6819  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6822-6928  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6931-7045  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     7048-7094  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7097-7447  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7450-7564  paired tests      Intervals, paired tests, pass@k
+#     7567-7639  settings          Settings of the trainer, and contradictions between them
+#     7642-7823  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7826-8064  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     8067-8145  evaluation        The held-out gap between student and teacher
+#     8148-8296  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8299-8382  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -1490,6 +1490,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -1660,10 +1666,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1743,7 +1755,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -2157,15 +2171,22 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, joined_text(prompt))
 
 
+@contextlib.contextmanager
+def refusals_told(where: str = "") -> Iterator[None]:
+    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
+    try:
+        yield
+    except Exception as error:  # templates may raise anything
+        raise UserError(
+            f"{where}got a prompt that the chat template refuses ({error}); expected roles that it knows; try the "
+            "system message's text at the start of the user's, or --chat_template FILE"
+        ) from error
+
+
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
     """`encode_prompt`, with UserError if the template refuses the prompt or it has no tokens."""
-    try:
+    with refusals_told(f"{where}: "):
         ids = encode_prompt(tokenizer, prompt, **template)
-    except Exception as error:  # templates may raise anything, such as "system role not supported"
-        raise UserError(
-            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
-            "roles, or --chat_template FILE"
-        ) from error
     need(ids, f"{where}: got a prompt without tokens; expected at least one")
     return ids
 
@@ -2206,7 +2227,8 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
         read = loader.load_rows(source).rows
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
-    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
     return [(f"{source}, row {row['id']}", row) for row in read]
 
 
@@ -3063,7 +3085,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+            say("warning: no reward function applies to any row of a batch (all None), so it gives no gradient")
         return scores, parts
 
 
@@ -4734,10 +4756,11 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         f"got {name}, whose states differ between a whole text and one token at a time with a cache; expected equal "
         "states; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
+    again = ", and reads the whole conversation again at each turn" if getattr(config, "environment", "") else ""
     notes = (
         (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
         (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
-        (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
+        (measured.plain, "{} builds masks for each token" + again),
         (
             measured.groups or not can_group,
             "the cache of {} cannot share a prompt among completions: its states would change",
@@ -6469,7 +6492,7 @@ def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: boo
     lora = {} if config.lora_rank else {"lora_rank": 16}
     packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
     small = [lora, lora | recompute, packed, packed | recompute]
-    return [[recompute], shorter, [one for one in small if one and one != recompute]]
+    return [[{"critic": "shared"}], [recompute], shorter, [one for one in small if one and one != recompute]]
 
 
 def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
@@ -6951,9 +6974,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
     rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
     if cut and min(cut) > 0.95 and not rose:
-        faults.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
-        )
+        faults.append("nearly every completion is cut at the length limit; try a higher one, or first a warm start")
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
         faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults

@@ -24,8 +24,8 @@ FILE.py:function`. references/rl_algorithms.md has equations, sources, and what 
 
 Every per-token tensor is [B, T] over prompt + response and x[b, t] is about token t; masks are 1 = keep.
 
-Deliberately left out: top-p and top-k sampling (they bias the ratio), packing, and sharded models. Each process holds
-the whole model; what does not fit one GPU belongs in a framework such as verl.
+Deliberately left out: top-p and top-k sampling (they bias the ratio), and sharded models. Each process holds the whole
+model; what does not fit one GPU belongs in a framework such as verl.
 
     python scripts/ppo_train.py --output_dir runs/first             # CPU, the embedded model, about a minute
     python scripts/ppo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
@@ -48,56 +48,56 @@ Exit codes: 0 done, 1 saved and stopped by --stop_when broken, 2 bad input, 3 a 
 #      815-1206  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #     1209-1279  exit codes        Program exit: errors that a user can fix become a message and an exit code
 #     1282-1519  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1522-1614  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1617-1874  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1877-2087  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2090-2179  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2182-2299  prompts           Load training and held-out prompts as token ids
-#     2302-2512  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2515-2752  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2755-3091  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3094-3214  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3217-3420  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3423-3543  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3546-3847  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     3850-4185  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     4188-4349  play setup        Set up and score conversations, for all programs that take --environment
-#     4352-4399  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4402-4614  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4617-4762  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4765-4831  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4834-4936  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4939-5158  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5161-5448  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     5451-5770  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5773-5893  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5896-6144  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6147-6229  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6232-6478  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6481-6618  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     6621-6813  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6816-6869  rollouts          Sample and score a batch's rows over all processes
-#     6872-7154  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7157-7227  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7230-7530  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     7533-7652  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     7655-7933  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     7936-8031  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8034-8212  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8215-8534  memory            The memory that a run will need, from the shape of its networks
-#     8537-8776  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     8779-8822  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
-#     8825-8988  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     8991-9097  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9100-9216  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     9219-9265  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     9268-9618  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     9621-9652  paired tests      Intervals, paired tests, pass@k
-#     9655-9678  settings          Settings of the trainer
-#     9681-9849  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#     9852-9965  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#    9968-10151  step              One step: rollout, experience, update, in the order of the data
-#   10154-10239  run               The memory and the plan of a run, its loop, and the command line
+#     1522-1620  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1623-1888  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1891-2101  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2104-2193  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2196-2321  prompts           Load training and held-out prompts as token ids
+#     2324-2534  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2537-2774  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2777-3113  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3116-3236  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3239-3442  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3445-3565  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3568-3869  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     3872-4207  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4210-4371  play setup        Set up and score conversations, for all programs that take --environment
+#     4374-4421  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4424-4636  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4639-4784  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4787-4853  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4856-4958  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4961-5180  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5183-5470  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     5473-5792  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5795-5915  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5918-6167  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6170-6252  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6255-6501  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6504-6641  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     6644-6836  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6839-6892  rollouts          Sample and score a batch's rows over all processes
+#     6895-7177  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7180-7250  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7253-7553  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     7556-7675  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     7678-7956  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     7959-8054  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8057-8235  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8238-8557  memory            The memory that a run will need, from the shape of its networks
+#     8560-8799  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     8802-8845  pictures          The picture of a run, curves.png, and the keys of samples.jsonl
+#     8848-9011  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9014-9120  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9123-9237  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     9240-9286  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     9289-9639  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     9642-9673  paired tests      Intervals, paired tests, pass@k
+#     9676-9699  settings          Settings of the trainer
+#     9702-9870  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#     9873-9986  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#    9989-10172  step              One step: rollout, experience, update, in the order of the data
+#   10175-10260  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -1539,6 +1539,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -1709,10 +1715,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1792,7 +1804,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -2206,15 +2220,22 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, joined_text(prompt))
 
 
+@contextlib.contextmanager
+def refusals_told(where: str = "") -> Iterator[None]:
+    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
+    try:
+        yield
+    except Exception as error:  # templates may raise anything
+        raise UserError(
+            f"{where}got a prompt that the chat template refuses ({error}); expected roles that it knows; try the "
+            "system message's text at the start of the user's, or --chat_template FILE"
+        ) from error
+
+
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
     """`encode_prompt`, with UserError if the template refuses the prompt or it has no tokens."""
-    try:
+    with refusals_told(f"{where}: "):
         ids = encode_prompt(tokenizer, prompt, **template)
-    except Exception as error:  # templates may raise anything, such as "system role not supported"
-        raise UserError(
-            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
-            "roles, or --chat_template FILE"
-        ) from error
     need(ids, f"{where}: got a prompt without tokens; expected at least one")
     return ids
 
@@ -2255,7 +2276,8 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
         read = loader.load_rows(source).rows
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
-    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
     return [(f"{source}, row {row['id']}", row) for row in read]
 
 
@@ -3087,7 +3109,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+            say("warning: no reward function applies to any row of a batch (all None), so it gives no gradient")
         return scores, parts
 
 
@@ -6080,10 +6102,11 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         f"got {name}, whose states differ between a whole text and one token at a time with a cache; expected equal "
         "states; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
+    again = ", and reads the whole conversation again at each turn" if getattr(config, "environment", "") else ""
     notes = (
         (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
         (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
-        (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
+        (measured.plain, "{} builds masks for each token" + again),
         (
             measured.groups or not can_group,
             "the cache of {} cannot share a prompt among completions: its states would change",
@@ -7887,7 +7910,7 @@ class PolicySettings(RolloutSettings, ConversationSettings):
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then groups of equal score fill the batch")
     max_oversampling: float = setting(
-        1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
+        1.0, "most groups sampled per missing group; how many depends on the share kept recently"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting(
@@ -8652,7 +8675,7 @@ def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: boo
     lora = {} if config.lora_rank else {"lora_rank": 16}
     packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
     small = [lora, lora | recompute, packed, packed | recompute]
-    return [[recompute], shorter, [one for one in small if one and one != recompute]]
+    return [[{"critic": "shared"}], [recompute], shorter, [one for one in small if one and one != recompute]]
 
 
 def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
@@ -9143,9 +9166,7 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     before, after = (summary.get(f"accuracy_interval_{when}") for when in ("before", "after"))
     rose = before and after and after[0] > before[1]  # as where the reward reads the first line of a base model's text
     if cut and min(cut) > 0.95 and not rose:
-        faults.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays for ending"
-        )
+        faults.append("nearly every completion is cut at the length limit; try a higher one, or first a warm start")
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
         faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults

@@ -54,62 +54,62 @@ could not be measured.
 """
 
 # Contents
-#       171-176  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       179-190  python source       Parses Python source in a process with threads
-#       193-290  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       293-368  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       371-567  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       570-601  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       604-755  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       758-781  user scripts        A user's Python script or notebook, read from its source
-#       784-854  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      857-1094  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1097-1189  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1192-1454  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1457-1561  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1564-1609  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1612-1658  prompts             Load training and held-out prompts as token ids
-#     1661-1960  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1963-2037  extracts            Extract from a Python file what some of its names need
-#     2040-2255  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2258-2495  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2498-2817  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2820-2940  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2943-3115  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3118-3238  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3241-3564  conversations       Play a policy's conversations with environments; each turn samples all open …
-#     3567-3623  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     3626-3698  play setup          Set up and score conversations, for all programs that take --environment
-#     3701-3716  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     3719-3724  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     3727-3732  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3735-3744  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3747-3813  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3816-3875  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3878-3890  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3893-3905  paired tests        Intervals, paired tests, pass@k
-#     3908-3944  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3947-4265  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
-#     4268-4297  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     4300-4310  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     4313-4530  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     4533-4535  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     4538-4571  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     4574-4688  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     4691-4793  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     4796-5162  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     5165-5237  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
-#     5240-5318  graded again        Compute an evaluation's scores again from its stored completions
-#     5321-5573  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     5576-5831  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     5834-5935  four places         Play the same scripted answers in all four programs that take an environment, …
-#     5938-6205  environment proof   An environment: what scripted answers are paid, again and beside others, and …
-#     6208-6344  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     6347-6582  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     6585-6803  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     6806-7021  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     7024-7249  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     7252-7352  command             The command line
+#       172-177  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       180-191  python source       Parses Python source in a process with threads
+#       194-291  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       294-369  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       372-568  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       571-602  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       605-756  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       759-782  user scripts        A user's Python script or notebook, read from its source
+#       785-855  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      858-1095  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1098-1196  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1199-1469  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1472-1576  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1579-1624  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1627-1674  prompts             Load training and held-out prompts as token ids
+#     1677-1976  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1979-2053  extracts            Extract from a Python file what some of its names need
+#     2056-2271  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2274-2511  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2514-2833  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2836-2956  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2959-3131  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3134-3254  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3257-3580  conversations       Play a policy's conversations with environments; each turn samples all open …
+#     3583-3639  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3642-3714  play setup          Set up and score conversations, for all programs that take --environment
+#     3717-3732  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     3735-3740  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     3743-3748  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3751-3760  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3763-3829  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3832-3891  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3894-3906  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3909-3921  paired tests        Intervals, paired tests, pass@k
+#     3924-3960  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3963-4281  scored samples      Scored samples of other programs, in JSON, JSONL, CSV or parquet, and the …
+#     4284-4313  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     4316-4334  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     4337-4584  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     4587-4589  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     4592-4625  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     4628-4745  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     4748-4856  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     4859-5234  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     5237-5353  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
+#     5356-5434  graded again        Compute an evaluation's scores again from its stored completions
+#     5437-5691  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     5694-5968  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     5971-6072  four places         Play the same scripted answers in all four programs that take an environment, …
+#     6075-6357  environment proof   An environment: what scripted answers are paid, again and beside others, and …
+#     6360-6497  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     6500-6748  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     6751-6973  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     6976-7200  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     7203-7427  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     7430-7538  command             The command line
 
 import argparse
 import ast
@@ -166,6 +166,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from statistics import stdev
 from types import SimpleNamespace
 
 # ----------------------------------------------------------------------- file text (src/parts/foundation/file_text.py)
@@ -1114,6 +1115,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -1284,10 +1291,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1367,7 +1380,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -1654,7 +1669,8 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
         read = loader.load_rows(source).rows
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
-    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
     return [(f"{source}, row {row['id']}", row) for row in read]
 
 
@@ -2813,7 +2829,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+            say("warning: no reward function applies to any row of a batch (all None), so it gives no gradient")
         return scores, parts
 
 
@@ -3961,7 +3977,7 @@ COLUMNS = {  # names of columns, the best first
         "predictions?|preds?|code|text",
         "answer|solution",
     ),
-    "finish": ("(finish|stop)(_reason)?|truncated",),
+    "finish": ("(finish|stop)(_reason)?", "(is_|was_)?truncated"),
     "model": (
         r"model(_?(name|id|path|name_or_path))?",
         "policy|checkpoint|system|arm|condition|llm|agent|generator|method",
@@ -3988,7 +4004,7 @@ VERDICTS = {
     "p": 0.5,  # Inspect's letters: correct, partly, incorrect, no answer
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n", "f"), 0.0),
 }
-CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
+CUT_REASONS = ("length", "max_tokens", "max_length", "max_new_tokens", "true")  # how servers name the token limit
 
 
 def column_name(name) -> str:
@@ -4187,7 +4203,7 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
     are_texts = count > 1 and isinstance(texts, list) and len(texts) == count
     for n in range(count):
         metrics = {f"{m}{way}": cell[n] if n < len(cell) else None for m, cell in scores.items()}
-        cut = "length" if str(finish).lower() in CUT_REASONS else finish
+        cut = "length" if str(finish).lower() in CUT_REASONS else "stop" if finish is False else finish
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
@@ -4285,8 +4301,8 @@ SETTINGS = {
     "steps": "steps max_steps total_training_steps",
     "epochs": f"ppo_epochs num_iterations {ACTOR}.ppo_epochs actor.ppo_epochs num_ppo_epochs epochs",
     "precision": "precision fsdp_config.model_dtype torch_dtype dtype bnb_dtype",
-    "data": "data data.train_files dataset train_dataset prompt_data",
-    "eval_data": "eval_data data.val_files val_dataset eval_dataset",
+    "data": "data data.train_files dataset train_dataset prompt_data train_file train_data train_path",
+    "eval_data": "eval_data data.val_files val_dataset eval_dataset eval_file val_file test_file test_data",
     "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
     "reward_name": "custom_reward_function.name",
     "grad_clip": "max_grad_norm grad_clip clip_grad",
@@ -4298,6 +4314,14 @@ SETTINGS = {
 
 
 # ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
+
+
+def as_number(value) -> float | None:
+    """A JSON or console value as a float; None if it is not a number."""
+    try:
+        return None if isinstance(value, bool) or value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def is_format(name: str) -> bool:
@@ -4321,7 +4345,7 @@ NO_SETTINGS = re.compile(  # names of files beside a log that hold no training s
 )
 LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
 KEEPS = ("map", "shuffle", "rename_column", "rename_columns", "remove_columns", "to", "cuda", "train")  # all rows
-MOST_BYTES = 2_000_000  # larger files are not read as settings
+MOST_BYTES = 200_000  # larger files are results or data, not settings; notebooks with outputs may have ten times more
 
 
 def flat_config(config: dict, prefix: str = "") -> dict:
@@ -4463,7 +4487,8 @@ def read_settings(path: Path) -> dict:
     loaders = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
     loaders |= dict.fromkeys((".yaml", ".yml"), yaml.safe_load)
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < MOST_BYTES else ""
+        most = MOST_BYTES * (10 if path.suffix == ".ipynb" else 1)
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < most else ""
         if path.suffix == ".py":
             return script_settings(text)
         if path.suffix not in loaders:
@@ -4500,21 +4525,50 @@ def common_settings(flat: dict) -> dict:
     return settings
 
 
-def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
+def is_of_run(flat: dict, rates: list) -> bool:
+    """Whether a learning rate in a file is the highest logged one, up to rounding, or one that may not be reached."""
+    endings = tuple(f".{name}" for name in SETTINGS["lr"].split())
+    given = [as_number(value) for key, value in flat.items() if f".{key}".endswith(endings)]
+    values = [value for _, value in rates]
+    if not any(given) or not any(values):
+        return True
+    # a log from the beginning reached the peak if its rate is constant or fell
+    reached = rates[0][0] <= 0.1 * rates[-1][0] and (values[-1] < max(values) or min(values) == max(values))
+    return any(rate and 0.5 <= rate / max(values) <= (2 if reached else math.inf) for rate in given)
+
+
+def differ(one: dict, other: dict) -> bool:
+    """Whether two files set the learning rate or group size of runs, and differ in a number."""
+    one, other = common_settings(one), common_settings(other)
+    kinds = [known.keys() & {"lr", "group_size"} for known in (one, other)]
+    values = [{as_number(known[name]) for known in (one, other)} - {None} for name in one.keys() & other.keys()]
+    return len(other) >= 3 and kinds[0] == kinds[1] != set() and any(len(pair) > 1 for pair in values)
+
+
+def settings_beside(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
+    """(file, settings) of the file with the most known settings in a folder that may be of a run with these rates.
+
+    If files of one ending differ in a number, `remarks` gets one that says so, and none is read.
+    """
     patterns = ("*.json", "*.yaml", "*.yml", "*.toml", ".hydra/*.yaml", "*.py", "*.ipynb", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    candidates = [(path, flat) for path, flat in candidates if path.suffix == ".py" or is_of_run(flat, rates)]
     path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    alike = [(p.name, more) for p, more in candidates if p.suffix == path.suffix and is_of_run(more, rates)]
+    others = [name for name, more in alike if differ(flat, more)]
+    if others and remarks is not None:
+        remarks += [f"{path.name} and {others[0]} hold different settings: none was read; try --settings {path}"]
+        return None
     for other, flags in candidates if path.suffix == ".py" else ():  # a script's command line overrides its defaults
         flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
     known = common_settings(flat)
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
-def settings_of(folder: Path) -> tuple[Path, dict] | None:
+def settings_of(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
     """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
-    if inside := settings_beside(folder) or settings_beside(folder / "job"):
+    if inside := settings_beside(folder, rates, remarks) or settings_beside(folder / "job", rates, remarks):
         return inside
     script = script_of_output(folder)
     return (script, read_settings(script)) if script else None
@@ -4683,6 +4737,9 @@ def prove_job(path: Path, python: str, seconds: float) -> Proof:
         reward = "The reward" if flag == "--overrides" else "The job's copy of the reward, alone in its folder,"
         how = f"{tried['completions']} completions of {tried['rows']} rows one by one, as verl does"
         proof.say(f"{reward} scores {how}; the scores are {tried['scores']}.")
+        if len(tried["scores"]) == 1:
+            proof.is_open = True
+            proof.skip("Whether the reward tells right from wrong", "all texts, golds among them, have one score")
     if "unchecked" in report:
         proof.skip("What the reward pays for the job's rows", report["unchecked"])
     return proof
@@ -4750,6 +4807,12 @@ def exact_p(better: int, worse: int) -> float:
     return float(min(Fraction(1), 2 * tail))
 
 
+def pass_at(scores: list, k: int) -> Fraction:
+    """Pass@k of a row from n >= k samples of score 0 or 1 (Chen 2021, eq. 1)."""
+    failed = len(scores) - int(sum(scores))
+    return 1 - Fraction(math.comb(failed, k), math.comb(len(scores), k))
+
+
 def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
     """Two-sided p of Fisher's exact test on two shares, computed with integers.
 
@@ -4805,6 +4868,7 @@ DEFAULTS = {  # settings that not every program has
     **{"hold_out": 0, "steps": 0, "reward_source": "", "is_best": False},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
+MODEL_NAMES = ("model", "model_name_or_path", "pretrain", "model_name", "base_model", "model_path", "model_id")
 NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
 
 
@@ -4829,7 +4893,7 @@ def other_settings(folder: Path) -> dict:
     if not saved:
         return {}
     script, flat = settings_of(folder) or (folder, {})
-    known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
+    known, bases = common_settings(flat), [flat.get(name) for name in MODEL_NAMES]
     # a merged model lies in its adapter's folder, or beside its run's checkpoints; other neighbours are other runs'
     adapters = [saved, saved.parent, *sorted(saved.parent.glob("checkpoint-*[0-9]"))]
     bases += [json_beside(x, "adapter_config.json").get("base_model_name_or_path") for x in adapters]
@@ -4875,7 +4939,7 @@ def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
         setattr(run, name, place(values[name]))
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
     rewards, teachers = ([x] if isinstance(x, str) else x for x in (run.reward or [], run.teacher or []))
-    if not rewards and not teachers and not run.environment and run.data:
+    if not rewards and not teachers and not run.environment and run.data and values_of(folder):
         with contextlib.suppress(UserError):  # the rows fit no reward of ours
             rewards = specs_for(run.data, [])
     run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
@@ -4902,11 +4966,12 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         CpuThreads().begin(SimpleNamespace(threads="auto"), device)
+    source = run.model if run.model and not any(run.saved.glob("*token*")) else run.saved
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
         networks = {"after": load_plainly(run.saved)}
     except Exception as error:  # transformers raises many kinds for a damaged folder
-        proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
+        proof.find(f"the saved model {run.saved} with {source}'s tokenizer does not load: {error!r:.300}")
         return proof
     run.start = f"its start {run.model} does not load here" if run.model else "no file or script names its start"
     for name, source in ([("before", run.model)] if run.model else []) + [("teacher", x) for x in run.teacher[:1]]:
@@ -4914,7 +4979,7 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
             networks[name] = load_plainly(source)
         except Exception as error:  # the start may be deleted, the teacher behind a server
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
-    prove_weights(run, proof, networks)
+    prove_weights(run, proof, networks, tokenizer)
     with contextlib.suppress(Exception):  # the start may have no tokenizer
         prove_tokenizer(run, proof, networks["after"], transformers.AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
@@ -4959,6 +5024,9 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
 def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
     """Add findings where the saved tokenizer does not fit the saved model or the start."""
     old, new, start = before.get_vocab(), after.get_vocab(), f"its start {run.model}"
+    if not any(run.saved.glob("*token*")) and not (run.saved / "adapter_config.json").is_file():  # it takes its base's
+        advice = "try saving the start's beside the model; measured with the start's"
+        proof.find(f"{run.saved} has no tokenizer; {advice}")
     if count := sum(new.get(token) != number for token, number in old.items()):
         proof.find(f"the saved tokenizer has other ids for {count} of {len(old)} tokens of {start}")
     if before.chat_template and not after.chat_template:
@@ -4968,7 +5036,7 @@ def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
         proof.find(f"the saved model has embeddings of {rows} tokens, the saved tokenizer has {len(new)}")
 
 
-def prove_weights(run, proof: Proof, networks: dict) -> None:
+def prove_weights(run, proof: Proof, networks: dict, tokenizer) -> None:
     """Report how far the weights moved; none, or values that are not finite, are findings."""
     loads, after = f"{run.saved} loads in transformers {transformers.__version__}", networks["after"]
     proof.figures["weights_are_finite"] = all(bool(x.isfinite().all()) for x in after.state_dict().values())
@@ -4983,9 +5051,11 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
-    ends = [networks[name].generation_config.eos_token_id for name in ("before", "after")]
-    if ends[0] is not None and ends[1] is None:
-        proof.find(f"the saved model has no end token, its start has {ends[0]}: its answers run to the token limit")
+    start, saved = (networks[name].generation_config.eos_token_id for name in ("before", "after"))
+    usual, ends = ending_ids(start, tokenizer), {*(saved if isinstance(saved, list) else [saved])}
+    if start is not None and not ends & {*usual, *tokenizer.added_tokens_decoder}:  # such as a template's <|im_end|>
+        text = f"the saved model has {'no end token' if saved is None else f'end token {saved}'}"
+        proof.find(f"{text}, its start and tokenizer have {usual}: its answers run to the token limit")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
@@ -5125,7 +5195,9 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
 def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     """Add the sentences on held-out accuracy; a significant fall is a finding."""
     if not run.reward:
-        proof.skip("Held-out accuracy", "the run has no reward")
+        proof.is_open |= not run.teacher
+        names = f"no file names its reward; try {run.saved / 'settings.json'} with model, data and reward"
+        proof.skip("Held-out accuracy", "the run has no reward" if run.teacher else names)
         return
     if run.is_best:
         proof.say(
@@ -5167,6 +5239,9 @@ def describe_kl(proof: Proof, measured: Measurement, device) -> None:
 AROUND = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)"  # around a metric's name
 SAME = ["accuracy", "acc", "score", "pass", "pass@1"]  # what the first metric may be called too
 COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|scores)"
+RIGHT = "(n_|num_|total_)?(correct|right|passed|solved)"  # numbers of rows with full marks
+UNCERTAINTY = "(?P<error>stderr|std_err|se|sem|standard_error)|(confidence_)?(ci|interval)(_?95)?|95_?ci"
+STATED_P = r"p(_?value|_?val)?|(.+[._])?mcnemar[._](exact_)?p(_?value|_?val)?"
 
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
@@ -5175,12 +5250,13 @@ def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] 
     names = {metric, metric.rpartition(".")[2], *(SAME if metric == results.metrics[0] else [])}
     for file, figures in results.stated.items():
         for name, x in figures.items():
-            place, last = column_name(f"{file.stem}.{name}"), name.rpartition(".")[2].removeprefix(f"{results_name}_")
+            place, last = column_name(f"{file.stem}.{name}"), name.removesuffix(f".{results_name}").rpartition(".")[2]
+            last = last.removeprefix(f"{results_name}_").removesuffix(f"_{results_name}")
             is_own = (file == results.file and not results.model) or results.siblings < 2
             is_own = is_own or re.search(rf"(?<![a-z0-9]){re.escape(results_name)}(?![a-z0-9])", place)
             if results.task != "samples":  # lm-eval has one file of figures for all tasks
                 is_own = f".{column_name(results.task)}." in place
-            is_count = isinstance(x, int) and x > 1 and last in ("correct", "right", "passed", "solved")
+            is_count = isinstance(x, int) and x > 1 and re.fullmatch(RIGHT, last)
             if is_own and is_number(x) and not is_count and re.sub(AROUND, "", last) in names:
                 places.setdefault(name.count("."), []).append((file, name, x))
     best = places[min(places)] if places else []
@@ -5217,7 +5293,20 @@ def recount_other(results: OtherResults, proof) -> dict:
         figures = recounted[results.task, metric] = share_figures(by_key, results.higher_is_better(metric))
         count = sum(metric in x["metrics"] for samples in rows.values() for x in samples)
         compare_stated(results, metric, figures, (len(rows), figures["n"], count, results.usual), proof)
+        if metric == results.metrics[0] and all({*x} <= {0, 1} for x in scores.values()):
+            recount_passes(results, [*scores.values()], proof)
     return recounted
+
+
+def recount_passes(results: OtherResults, scores: list[list], proof) -> None:
+    """Add findings where a stated pass@k, k above 1, is neither that of all samples nor that of the first k."""
+    for k in range(2, 1 + min(map(len, scores))):
+        shares = [sum(by(x, k) for x in scores) / len(scores) for by in (pass_at, lambda x, k: max(x[:k]))]
+        for name in (f"pass@{k}", f"pass_at_{k}"):
+            file, _, given = stated_value(results, name) or ("", "", None)
+            if file and not any(is_stated(given, x) for x in shares):
+                says = f"{results.name}: {file.name} says {name} {given:g}"
+                proof.find(f"{says}; the samples give {float(shares[0]):g} on {len(scores)} rows")
 
 
 def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tuple, proof) -> None:
@@ -5227,14 +5316,41 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
         proof.not_measured.append(f"{results.name}, {metric}: no file states a single figure for it")
         return
     file, name, given = stated
-    says, parent = f"{results.name}, {metric}: {file.name} says", name.rpartition(".")[0]
+    says, (parent, _, own) = f"{results.name}, {metric}: {file.name} says", name.rpartition(".")
     if not is_stated(given, figures["value"]):
         proof.find(f"{says} {name} {given:g}; the samples give {figures['value']:g} on {figures['n']} rows")
     beside = {n.removeprefix(f"{parent}."): x for n, x in results.stated[file].items() if n.startswith(parent)}
     beside["n_samples"] = results.stated[file].get(f"n_samples.{results.task.lower()}.effective")  # lm-eval's
+    values = [x for x in figures["values"].values() if x is not None]
+    is_main = metric == results.metrics[0] and counts[0] == counts[2]  # one sample a row
+    right = sum(values) if is_main and {*values} <= {0, 1} else None
+    error = stdev(map(float, values)) / len(values) ** 0.5 if is_main and len(values) > 1 else 0
+    head, _, way = own.partition(",")  # lm-eval's filter
     for n, x in beside.items():
         if re.fullmatch(COUNT, n) and is_number(x) and x not in counts:
             proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
+        if re.fullmatch(RIGHT, n) and right is not None and isinstance(x, int) and x > 1 and x != right:
+            proof.find(f"{says} {n} {x}; the samples give {right}")
+        kind = re.fullmatch(f"({re.escape(head)}_)?({UNCERTAINTY})", n.removesuffix(f",{way}"))
+        low, high = x if isinstance(x, list) and len(x) == 2 and all(map(is_number, x)) else (given, given)
+        width = high - low if low <= given <= high else 0  # else it is of another figure, such as a difference
+        width = 2 * Z95 * x if kind and kind["error"] and is_number(x) else width
+        # other formulas, percent and dependent rows give other widths, but not these
+        if kind and error and width and not any(0.4 < width / (2 * Z95 * error * y) < 5 for y in (1, 100)):
+            proof.find(f"{says} {n} {x}; the samples give a standard error of {error:.2g}")
+
+
+def compare_stated_p(all_results: list[OtherResults], test: dict, proof) -> None:
+    """Add a finding where a stated p is below a tenth of the exact one, which other tests, one-sided too, are not."""
+    stated = {
+        x: f"{file.name} says {name} {x:g}"
+        for results in all_results
+        for file, figures in results.stated.items()
+        for name, x in figures.items()
+        if is_number(x) and re.fullmatch(STATED_P, name)
+    }
+    if len(stated) == 1 and 10 * max(*stated, 0.001) < test["p"]:  # less may be rounded, or of few permutations
+        proof.find(f"{stated.popitem()[1]}; {test['test']} gives {test['p']:.2g}")
 
 
 # ------------------------------------------------------------------- graded again (src/programs/prove/graded_again.py)
@@ -5369,10 +5485,7 @@ def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
     scores = [Fraction(x) for sample in samples if (x := sample["metrics"][column]) is not None]
     if not scores or not at:
         return sum(scores) / len(scores) if scores else None
-    if len(scores) < int(k):
-        return None
-    failed = len(scores) - int(sum(scores))
-    return 1 - Fraction(math.comb(failed, int(k)), math.comb(len(scores), int(k)))
+    return pass_at(scores, int(k)) if len(scores) >= int(k) else None
 
 
 def differs(stated, counted) -> bool:
@@ -5460,6 +5573,9 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
         if any(a.samples[task].keys() & b.samples[task].keys() for a, b, task in pairs):
             sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
             compare(proof, None if is_other else path / "comparison.json", sides)
+            test = proof.figures["compared"].get(" ".join(main_metric(sides[0])), {})
+            if is_other and len(all_results) == 2 and test.get("test") == "exact McNemar":
+                compare_stated_p(all_results, test, proof)
         else:
             proof.skip("The difference of the two models", "they have no common rows")
     return proof
@@ -5551,10 +5667,12 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
             if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
                 proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
     if x := proof.figures["compared"].get(main):
+        one, other = ({*recounted[main_metric(recounts[0])]["values"]} for recounted in recounts)
         interval = "t" if x["test"] == "paired t" else "Bonett-Price"
         test = f", {x['test']} p = {x['p']:.2g}, 95 % {interval} interval {shown(x['ci95'])}" if x["ci95"] else ""
         up, down = ends_of(recounts[0][main_metric(recounts[0])]["higher_is_better"])
         counts = f"{x['better']} rows {up}, {x['worse']} {down} of {x['rows']}"
+        counts += f" common ones ({len(one ^ other)} are in only one of the two)" if one ^ other else ""
         proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}{test}, recomputed.")
 
 
@@ -5617,6 +5735,7 @@ ESCAPE = (  # reaches `open` even if eval gets no builtins
 )
 GOLD_NAMES = ("target", "answer", "final_answer", "solution", "gold", "label")  # in a ground truth that is a dictionary
 OURS = {"completions", "prompt", "completion"}  # one of which our trainers pass
+COMPLETION_NAMES = {"completions", "completion", "completion_ids"}
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
@@ -5712,11 +5831,17 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         elif names and not takes_any:
             taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
-        if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
-            read = str(Path(folder, "rows.jsonl"))
-            rows = [with_ground_truth(row) for row in rows]
-            Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         describe_forms(proof, names, takes_any, name)
+        is_verl = isinstance(rows[0].get("reward_model"), dict) and not attacked  # it keeps gold answers there
+        is_free = not any(flag.startswith("--profile") for flag in flags)
+        if pays_for_form := is_free and reads_completions_alone(function, parameters):
+            rows, flags = [{"answer": str(i), **row} for i, row in enumerate(rows)], ["--profile", "format", *flags]
+            form = "its form was checked (--profile format), not that right answers are paid more than wrong ones"
+            proof.say(f"It reads completions alone, no answers: {form}.")
+        if is_verl or pays_for_form:
+            read = str(Path(folder, "rows.jsonl"))
+            rows = [with_ground_truth(row) for row in rows] if is_verl else rows
+            Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         try:
             report = preflight_of(tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
@@ -5739,6 +5864,18 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
     proof.findings += [finding.replace(read, data) for finding in failures_of(report)]
     return proof
+
+
+def reads_completions_alone(function, parameters) -> bool:
+    """Whether a reward takes and reads neither prompts nor columns of the rows; False without source."""
+    try:
+        source = inspect.getsource(function if inspect.isroutine(function) else type(function).__call__)
+        tree = ast.parse(textwrap.dedent(source))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    read = {x.id for x in ast.walk(tree) if isinstance(x, ast.Name)}
+    others = {name for name, p in parameters.items() if name in read or p.kind is not p.VAR_KEYWORD} - COMPLETION_NAMES
+    return bool(COMPLETION_NAMES & read) and not others - ({"prompt", "prompts"} - read)
 
 
 def with_ground_truth(row: dict) -> dict:
@@ -6110,11 +6247,14 @@ def prove_played(proof: Proof, given: argparse.Namespace, data: str, note: Calla
     rows = drawn(rows, GOLD_ROWS)
     player = Player(proof.thing, given.reward, rows, given.max_turns, note)
     note("the conversations")
-    plays = {"gold": gold_plays(proof, player, rows, data)}
+    pairs = {}
     for row in drawn(rows, ROWS):
         for policy, script in other_scripts(row, player.kind_of(row), rows).items():
-            plays.setdefault(policy, []).append((row, script))
-    plays |= {policy: played(proof, player, policy, pairs) for policy, pairs in plays.items() if policy != "gold"}
+            pairs.setdefault(policy, []).append((row, script))
+    # silence first: what it is paid later shows what earlier conversations leave behind
+    plays = {"silence": played(proof, player, "silence", pairs.pop("silence"))}
+    plays["gold"] = gold_plays(proof, player, rows, data)
+    plays |= {policy: played(proof, player, policy, of_policy) for policy, of_policy in pairs.items()}
     describe_payment(proof, plays, data)
     few = [play for of_policy in plays.values() for play in of_policy[:ROWS]]
     if not few:
@@ -6161,18 +6301,30 @@ def gold_plays(proof: Proof, player: Player, rows: list[dict], data: str) -> lis
         means[form] = statistics.fmean([play["return"] for play in played(proof, player, "gold", trial)] or [0.0])
     order = sorted(means, key=lambda form: -means[form])
     pairs = [(row, next(forms[form] for form in order if form in forms)) for row, forms in scripts]
-    if not pairs:
-        proof.skip("What gold answers are paid", "no row says them; try a column gold with the answers of each turn")
-    plays = played(proof, player, "gold", pairs)
-    if not plays:
+    plays, advice = played(proof, player, "gold", pairs), "try a column gold with the answers of each turn"
+    is_unpaid = plays and {*means} <= {*ANSWER_FORMS} and all(play["return"] <= 0 for play in plays)
+    others = [forms for _, forms in scripts[1:] + scripts[:1]]
+    for form in means if is_unpaid else ():
+        wrong = [(row, forms[form]) for (row, _), forms in zip(scripts, others, strict=True)][:TRIAL_ROWS]
+        paid = statistics.fmean([play["return"] for play in played(proof, player, "wrong", wrong)] or [means[form]])
+        if paid > means[form]:
+            form = form.format("answer")
+            proof.find(f"sign: gold answers ({form}) are paid less than those of other rows; try the other sign")
+            return plays
+    if not pairs or is_unpaid:
+        proof.is_open = True
+        why = "no usual form of the answer is paid in any row" if pairs else "no row says them"
+        proof.skip("What gold answers are paid", f"{why}; {advice}")
+    if proof.is_open or not plays:
         return plays
     low = [play for play in plays if play["return"] < FULL_SHARE]
-    proof.figures["gold"] = {"form": order[0], "rows": len(plays), "full_marks": 1 - len(low) / len(plays)}
+    form = order[0].format("answer")
+    proof.figures["gold"] = {"form": form, "rows": len(plays), "full_marks": 1 - len(low) / len(plays)}
     if len(low) > (1 - FULL_SHARE) * len(plays):
         reason = f" ({low[0]['errors'][0]})" if low[0]["errors"] else ""
-        text = f"gold answers ({order[0]}) have less than full marks, 1, in {len(low)} of {len(plays)} rows"
+        text = f"gold answers ({form}) have less than full marks, 1, in {len(low)} of {len(plays)} rows"
         first = f"row {low[0]['row']['number']} gets {low[0]['return']:g}{reason}"
-        proof.find(f"gold: {text}, such as {first}; try a column gold with the answers of each turn")
+        proof.find(f"gold: {text}, such as {first}; {advice}")
     return plays
 
 
@@ -6183,7 +6335,7 @@ def describe_payment(proof: Proof, plays: dict[str, list[dict]], data: str) -> N
     proof.figures["most_paid"] = {policy: max(values) for policy, values in paid.items()}
     if gold := proof.figures.get("gold"):
         marks = f"gold answers ({gold['form']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
-        others = ", ".join(f"{policy} {value:g}" for policy, value in proof.figures["most_paid"].items())
+        others = ", ".join(f"{policy} {value:g}" for policy, value in proof.figures["most_paid"].items()) or "nothing"
         proof.say(f"{proof.thing} was played on {data}: {marks}; the most that others are paid: {others}.")
     for policy, values in paid.items():
         if (most := max(values)) > ALLOWED[policy] * full:
@@ -6249,6 +6401,7 @@ FORMULAS = {  # if a function's name has the words of two, the first is meant
     "dr_grpo_advantage": Formula("advantage", "arXiv 2503.20783, section 3.2", "dr grpo"),
     "grpo_advantage": Formula("advantage", "arXiv 2402.03300, section 4.1.2", "grpo"),
     "rloo": Formula("advantage", "arXiv 2402.14740", "rloo"),
+    "reinforce_pp": Formula("gae", "arXiv 2501.03262", "reinforce pp"),  # GAE with lambda 1 and values of 0
     "gae": Formula("gae", "Schulman 2016, eq. 16", "gae"),
     "masked_mean": Formula("mean", "sum of masked entries / their number", "masked mean"),
 }
@@ -6350,13 +6503,15 @@ LOGP = r"(log_?probs?|log_?ps?|log_?pis?|lp)"
 VALUES = r"(values?|v|vpreds?|vs|value_preds?)"
 SAMPLER = r"(behav\w+|rollout|generation|sampling|sampler|vllm|inference|mu)"
 OLD = rf"(old|prev|{SAMPLER})"
-NEW = "(new|curr?|current)"
+NEW, POLICY = "(new|curr?|current)", "(policy|pi|theta|actor)"
 REFERENCE = "(ref|reference|base|sft|initial)"
 ROLES = {  # input -> names of parameters
-    "old_logprobs": rf"{OLD}_?(\w+_)?{LOGP}|{LOGP}_{OLD}",
-    "ref_logprobs": rf"{REFERENCE}_?(\w+_)?{LOGP}|{LOGP}_{REFERENCE}",
-    "logprobs": rf"({NEW}_?|(policy|pi|actor|action|trainer|learner|per_token)_?)*{LOGP}(_{NEW}|_theta)?",
-    "advantages": r"adv(antage)?s?",
+    "old_logprobs": rf"(\w+_)?{OLD}_?(\w+_)?{LOGP}|{LOGP}_{OLD}",
+    "ref_logprobs": rf"(\w+_)?{REFERENCE}_?(\w+_)?{LOGP}|{LOGP}_{REFERENCE}",
+    "log_ratio": r"log_?(importance_?)?(ratios?|weights?)|negative_approx_kl",
+    "ratio": r"(importance_|policy_|prob_)?ratios?",
+    "logprobs": rf"({NEW}_?|({POLICY}|action|trainer|learner|per_token)_?)*{LOGP}(_({NEW}|{POLICY}))?",
+    "advantages": r"adv(antage)?s?|a(_hat)?",
     "mask": r"(response_|completion_|action_|attention_|loss_|token_|eos_|valid_)?masks?",
     "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
     "scores": r"(\w+_)?(scores?|rewards?)",
@@ -6390,7 +6545,8 @@ OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"
 SEVERAL = ("x",)  # roles that several parameters may have
 ASIDE = ("entropy", "entropy_weight")  # roles in a further term, which has a check of its own
 SHAPED = {"scores", "token_rewards", "values"}  # with these a loss or KL is more than its formula
-FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
+RATIOS = {"log_ratio", "ratio"}  # of policy and old policy: of a KL, it would be unclear which is on top
+FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, *RATIOS, "advantages"}, "advantage": {"logprobs"}}
 SMALLEST_CLIP = 1e-4  # a smaller default is an epsilon against division by 0, not a clip
 CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
 GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
@@ -6420,7 +6576,7 @@ class Candidate:
     @property
     def claims(self) -> bool:
         """Whether its name says the loss of an algorithm; or loss or advantage, and it takes what one is made of."""
-        name, made_of = self.name.lower(), {"logprobs", "scores", "token_rewards", "returns"}
+        name, made_of = self.name.lower(), {"logprobs", *RATIOS, "scores", "token_rewards", "returns"}
         made_of |= {"advantages"} if "loss" in name else set()
         made_of |= {"values"} if re.search("value|critic", name) else set()
         if re.search(r"\b(plot|log|print|show|save|format|report|get|register)_|_(metrics|stats|hist\w*)$", name):
@@ -6442,19 +6598,23 @@ def inputs_of(roles: dict[str, str], kind: str) -> dict[str, str]:
 
 def missing(formula: str, roles: dict[str, str]) -> set[str]:
     """Roles that a formula needs and a function lacks."""
-    kind = FORMULAS[formula].kind
+    kind, without = FORMULAS[formula].kind, {"values"} if formula == "reinforce_pp" else set()
     takes, ratio = {*inputs_of(roles, kind).values()}, kind == "loss" and formula != "reinforce"
     if "token_rewards" in takes:  # a row's last token reward is its score
         takes.add("scores")
-    return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - takes
+    if ratio and RATIOS & takes:
+        takes |= {"logprobs", "old_logprobs"}
+    return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - without - takes
 
 
 def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
     """(Formula that a function's name and parameters say, or ""; whether the name is generic)."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)  # GRPOLoss
-    has = {*re.findall(r"[a-z\d]+", name.lower())}
+    has = {*re.findall(r"[a-z\d]+", re.sub("_?plus_?plus", "_pp", name.lower()))}
     for formula, about in FORMULAS.items():
-        if {*about.words.split()} <= has and not missing(formula, roles):
+        # an advantage of another formula; the clipped loss of REINFORCE++
+        is_other = "pp" in has if formula == "reinforce" else "baseline" in has and about.kind in ("advantage", "gae")
+        if not is_other and {*about.words.split()} <= has and not missing(formula, roles):
             return formula, formula in GENERIC
     if "gae_lambda" in roles.values() and not missing("gae", roles):
         return "gae", True
@@ -6468,6 +6628,7 @@ def once(known: dict[str, str], parameters: list[inspect.Parameter]) -> dict[str
     for p in sorted(parameters, key=lambda p: p.default is not p.empty):
         role, number = known.get(p.name), p.default if isinstance(p.default, float) else 0.0
         small = role in ("clip", "value_clip") and 0 < number < SMALLEST_CLIP
+        small |= role in RATIOS and number > 0  # a clip of that name
         second = p.default is not p.empty and role in kept.values() and role not in SEVERAL
         if role and not small and not second and (role not in ASIDE or p.default is p.empty):
             kept[p.name] = role
@@ -6488,7 +6649,9 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     formula, generic = (formula, False) if formula else formula_of(name, roles)
     candidate = Candidate(name, where, formula, roles=roles, generic=generic)
     if not candidate.formula:
+        unknown = ", ".join(p.name for p in parameters if not roles[p.name] and p.default is EMPTY)
         candidate.why = "its name and inputs name no formula that is known here"
+        candidate.why += f" (inputs of no known name: {unknown})" if unknown else ""
         return candidate
     kind = FORMULAS[candidate.formula].kind
     known = inputs_of(roles, kind)
@@ -6520,16 +6683,19 @@ def fields_of(p: inspect.Parameter, code) -> dict:
     """{entry or attribute that a function reads of a batch or settings: its default, or EMPTY}; {} of an input."""
     kind = type(p.default) if p.default is not EMPTY else code.__globals__.get(p.annotation, p.annotation)
     is_dataclass, fields = dataclasses.is_dataclass(kind), {}
-    if not is_dataclass and (role_of(p.name) or p.default is not EMPTY):
+    if not is_dataclass and (role_of(p.name) or p.default not in (EMPTY, None)):
         return {}
-    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))):
+    source = textwrap.dedent(inspect.getsource(code))
+    if p.default is None and re.search(rf"\bif (not )?{p.name}\b(?![.\[])|\b{p.name} or\b", source):
+        return {}  # it has a way without them
+    for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(ast.Attribute(ast.Name(p.name), "get"), [ast.Constant(str(key)), *rest]):
                 fields[key] = rest[0].value if rest and isinstance(rest[0], ast.Constant) else None
             case ast.Subscript(ast.Name(p.name), ast.Constant(str(key))):
                 fields[key] = EMPTY
             case ast.Attribute(ast.Name(p.name), key) if key != "get":
-                fields.setdefault(key, EMPTY)
+                fields.setdefault(key, EMPTY if p.default is EMPTY or role_of(key) else None)
     if is_dataclass:
         made = kind if p.default is EMPTY else p.default
         return {key: getattr(made, key, EMPTY) for key in fields or inspect.signature(kind).parameters}
@@ -6631,6 +6797,7 @@ def inputs(kind: str, takes: set[str], numbers: list[float]) -> dict:
     for place, size in LARGE.items() if kind == "loss" else ():
         c["old_logprobs"][place] = c["logprobs"][place] - size
         c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
+    c["values"] *= kind != "gae" or "values" in takes
     c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # no bound is near these ratios
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
     for i, (move, error) in enumerate(itertools.product((-0.5, 0.1, 0.5), (-0.9, 0.9)) if kind == "value" else (), 1):
@@ -6660,7 +6827,7 @@ def inside_forms(formula: str, kind: str, takes: set[str], numbers: list[float])
     roles = ("tau_pos", "tau_neg") if formula == "sapo" else INSIDE.get(kind, ())
     bounded = takes & {"low", "high", "clip"} or formula == "reinforce"
     roles = [x for x in roles if x not in takes and not (bounded and x in ("low", "high"))]
-    roles = [x for x in roles if x != "beta" or "ref_logprobs" in takes]
+    roles = [x for x in roles if {"beta": "ref_logprobs", "gae_lambda": "values"}.get(x) in (None, *takes)]
     ways = itertools.product(*(values_inside(role, numbers) or [NUMBERS[role]] for role in roles))
     forms = [dict(zip(roles, way, strict=True)) | {"inside": roles} for way in ways if roles]
     forms.sort(key=lambda form: form.get("low") != form.get("high"))
@@ -6737,6 +6904,9 @@ class Tried:
     def handed(self, c: dict) -> list[dict]:
         """Inputs by role as tensors, with a boolean mask, and where no gradient is taken also as arrays and lists."""
         given = c | {"groups": c.get("ids", c["groups"])}
+        if RATIOS & self.takes:
+            steps = c["logprobs"] - c["old_logprobs"]
+            given |= {"log_ratio": steps, "ratio": steps.exp()}
         tensors = {role: given[role] for role in self.takes}
         for role, x in tensors.items():
             if getattr(x, "shape", None) == c["mask"].shape:
@@ -6829,6 +6999,12 @@ FAULTS = {  # {what a faulty function computes: the changes to the formula's inp
     "the formula with its KL term subtracted": lambda c: {"beta": -c["beta"]},
     "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
+    "twice the formula": lambda c: {"sign": 2 * c["sign"]},
+    "half the formula": lambda c: {"sign": c["sign"] / 2},
+    "the formula with its lower bound on both sides": lambda c: {"high": c["low"]},
+    "the formula with its upper bound on both sides": lambda c: {"low": c["high"]},
+    "the formula with lambda 1": lambda c: {"gae_lambda": 1.0},
+    "the formula with gamma 1": lambda c: {"gamma": 1.0},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
     "the formula whitened over the padding too": lambda c: {"padded": True},
 }
@@ -6905,9 +7081,11 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
     weights, about = tried.weights(c, result), f"{formula} ({FORMULAS[formula].source})"
     if not fit.value:
         return f"its value is that of {about}, {fit.way}, its gradient is not (relative gap {fit.gradient:.2g})", True
+    is_finite = torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all()
     if right_without_empty_rows(formula, tried, c):
-        return f"it is {about}, but for an empty row, which changes its value", True
-    if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
+        effect = "changes its value" if is_finite else "makes it nan"
+        return f"it is {about}, but for an empty row, which {effect}", True
+    if not is_finite:
         return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there", True
 
     def way_of(other: str, changed: dict) -> str | None:
@@ -6916,7 +7094,8 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
 
     for text, change in FAULTS.items():
         if way_of(formula, c | change(c)):
-            return f"it computes {text}; expected {about}", True
+            is_weight = candidate.generic and candidate.left and text.split()[0] in ("twice", "half")  # a default
+            return f"it computes {text}; expected {about}", not is_weight
     for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # others share ppo's token loss
         if its.kind == tried.kind and other != formula and not missing(other, tried.roles) and other not in GENERIC:
             if way := way_of(other, c):
@@ -7193,10 +7372,9 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
             about |= {"left_at_default": [*x.left], "agrees": not x.findings, "nan_beneath_mask_reaches": x.leak}
             proof.figures[x.where] = about
     proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
-    accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    accepted += "; for a reward --data FILE; for a trainer the functions that selfcheck.py --contract lists"
-    if unknown and all(x.formula for x in unknown):
-        accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
+    accepted = "expected losses or advantages with inputs such as logprobs and mask; try --as NAME=FORMULA, one of "
+    accepted += f"{', '.join(FORMULAS)}; for a reward or environment FILE.py:NAME --data FILE; for a trainer "
+    accepted += "selfcheck.py --contract"
     unfitting = [x.name for x in unknown if x.unknown_form]
     need(known or unfitting, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
     lacking = [x for x in unknown if not x.unknown_form and (x.name in formulas or x.claims)]
@@ -7208,7 +7386,7 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     if known:
         describe(proof, known)
     if unfitting:
-        proof.say(f"Computed, but none of the forms known here: {first(unfitting)}.")
+        proof.say(f"Computed, but by none of the known formulas: {first(unfitting)}.")
     if missed := [*(x.name for x in unknown if not x.unknown_form and x not in lacking), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
@@ -7233,7 +7411,7 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
     """Add the sentences on which functions were recognised and how many agree with their formulas."""
     agreeing = [x for x in known if not x.findings]
     names = first([f"{x.name} as {x.formula}" for x in known])
-    proof.say(f"{len(known)} functions of {proof.thing} were recognised: {names}.")
+    proof.say(f"Recognised in {proof.thing}: {names}.")
     ways = f" ({first([f'{x.name}: {x.written_as}' for x in agreeing], 8)})" if agreeing else ""
     proof.say(
         f"{len(agreeing)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
@@ -7289,6 +7467,13 @@ def proof_of(args) -> Proof:
     need(args.minutes > 0, f"got --minutes {args.minutes:g}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
+    if args.data and file.endswith(".py") and not name:
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        names = [x.name for x in parsed(Path(file)) if isinstance(x, kinds) and x.name[0] != "_"]
+        got = f"got --data with {file}, which has {', '.join(names) or 'no function'}"
+        need(len(names) == 1, f"{got}; expected FILE.py:NAME of a reward or environment")
+        (name,) = names
+        args.thing = f"{file}:{name}"
     if name and args.data:
         check_flags(args, "reward or environment", "flags")
         prove_named = prove_environment if is_environment(Path(file), name) else prove_reward
@@ -7317,7 +7502,8 @@ def proof_of(args) -> Proof:
         check_flags(args, "evaluation")
         return prove_evaluation(path, results, unreadable, seconds)
     names = names or (path.is_dir() and not is_of_runs and any(functions_of(path)[0].values()))  # in subfolders
-    need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
+    hint = "; try rows with a column correct and, of several, model" if path.suffix in SCORED_FILES else ""
+    need(names, f"got {args.thing}, which is none of these; {ACCEPTED}{hint}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)
 

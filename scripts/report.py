@@ -42,26 +42,26 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #       691-765  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
 #       768-877  dialects            Names of metrics and settings in our trainers, TRL, verl and others
 #      880-1186  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1189-1485  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1488-1694  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1697-2001  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2004-2099  own names           Names of self-written loops: what the words of a name say of a log's column or a …
-#     2102-2332  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     2335-2628  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2631-2882  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2885-2937  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2940-3098  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     3101-3356  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3359-3665  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3668-3885  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3888-4180  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     4183-4351  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4354-4433  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4436-4530  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4533-4790  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4793-4890  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4893-5639  page                The page
-#     5642-5699  command             The command line
+#     1189-1516  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1519-1725  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1728-2032  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2035-2130  own names           Names of self-written loops: what the words of a name say of a log's column or a …
+#     2133-2363  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     2366-2666  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2669-2921  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2924-2976  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2979-3153  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     3156-3411  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3414-3720  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3723-3940  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3943-4235  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     4238-4406  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4409-4488  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4491-4585  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4588-4843  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4846-4943  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4946-5692  page                The page
+#     5695-5752  command             The command line
 
 import argparse
 import ast
@@ -855,8 +855,8 @@ SETTINGS = {
     "steps": "steps max_steps total_training_steps",
     "epochs": f"ppo_epochs num_iterations {ACTOR}.ppo_epochs actor.ppo_epochs num_ppo_epochs epochs",
     "precision": "precision fsdp_config.model_dtype torch_dtype dtype bnb_dtype",
-    "data": "data data.train_files dataset train_dataset prompt_data",
-    "eval_data": "eval_data data.val_files val_dataset eval_dataset",
+    "data": "data data.train_files dataset train_dataset prompt_data train_file train_data train_path",
+    "eval_data": "eval_data data.val_files val_dataset eval_dataset eval_file val_file test_file test_data",
     "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
     "reward_name": "custom_reward_function.name",
     "grad_clip": "max_grad_norm grad_clip clip_grad",
@@ -1200,7 +1200,7 @@ NO_SETTINGS = re.compile(  # names of files beside a log that hold no training s
 )
 LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
 KEEPS = ("map", "shuffle", "rename_column", "rename_columns", "remove_columns", "to", "cuda", "train")  # all rows
-MOST_BYTES = 2_000_000  # larger files are not read as settings
+MOST_BYTES = 200_000  # larger files are results or data, not settings; notebooks with outputs may have ten times more
 
 
 def flat_config(config: dict, prefix: str = "") -> dict:
@@ -1353,7 +1353,8 @@ def read_settings(path: Path) -> dict:
     loaders = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
     loaders |= dict.fromkeys((".yaml", ".yml"), yaml.safe_load)
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < MOST_BYTES else ""
+        most = MOST_BYTES * (10 if path.suffix == ".ipynb" else 1)
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < most else ""
         if path.suffix == ".py":
             return script_settings(text)
         if path.suffix not in loaders:
@@ -1432,21 +1433,50 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
     }
 
 
-def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
+def is_of_run(flat: dict, rates: list) -> bool:
+    """Whether a learning rate in a file is the highest logged one, up to rounding, or one that may not be reached."""
+    endings = tuple(f".{name}" for name in SETTINGS["lr"].split())
+    given = [as_number(value) for key, value in flat.items() if f".{key}".endswith(endings)]
+    values = [value for _, value in rates]
+    if not any(given) or not any(values):
+        return True
+    # a log from the beginning reached the peak if its rate is constant or fell
+    reached = rates[0][0] <= 0.1 * rates[-1][0] and (values[-1] < max(values) or min(values) == max(values))
+    return any(rate and 0.5 <= rate / max(values) <= (2 if reached else math.inf) for rate in given)
+
+
+def differ(one: dict, other: dict) -> bool:
+    """Whether two files set the learning rate or group size of runs, and differ in a number."""
+    one, other = common_settings(one), common_settings(other)
+    kinds = [known.keys() & {"lr", "group_size"} for known in (one, other)]
+    values = [{as_number(known[name]) for known in (one, other)} - {None} for name in one.keys() & other.keys()]
+    return len(other) >= 3 and kinds[0] == kinds[1] != set() and any(len(pair) > 1 for pair in values)
+
+
+def settings_beside(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
+    """(file, settings) of the file with the most known settings in a folder that may be of a run with these rates.
+
+    If files of one ending differ in a number, `remarks` gets one that says so, and none is read.
+    """
     patterns = ("*.json", "*.yaml", "*.yml", "*.toml", ".hydra/*.yaml", "*.py", "*.ipynb", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    candidates = [(path, flat) for path, flat in candidates if path.suffix == ".py" or is_of_run(flat, rates)]
     path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    alike = [(p.name, more) for p, more in candidates if p.suffix == path.suffix and is_of_run(more, rates)]
+    others = [name for name, more in alike if differ(flat, more)]
+    if others and remarks is not None:
+        remarks += [f"{path.name} and {others[0]} hold different settings: none was read; try --settings {path}"]
+        return None
     for other, flags in candidates if path.suffix == ".py" else ():  # a script's command line overrides its defaults
         flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
     known = common_settings(flat)
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
-def settings_of(folder: Path) -> tuple[Path, dict] | None:
+def settings_of(folder: Path, rates=(), remarks=None) -> tuple[Path, dict] | None:
     """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
-    if inside := settings_beside(folder) or settings_beside(folder / "job"):
+    if inside := settings_beside(folder, rates, remarks) or settings_beside(folder / "job", rates, remarks):
         return inside
     script = script_of_output(folder)
     return (script, read_settings(script)) if script else None
@@ -1474,7 +1504,8 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             "script with names such as temperature, learning_rate, num_generations",
         )
     elif folder and not run.knows_settings():
-        path, flat = settings_of(folder) or settings_beside(folder.parent) or (path, flat)
+        known = run.points("lr"), run.remarks
+        path, flat = settings_of(folder, *known) or settings_beside(folder.parent, *known) or (path, flat)
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
         common = verl_settings(flat) if is_verl else common_settings(flat)
@@ -2346,6 +2377,7 @@ EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
 )
+WORDED = re.compile(r"(?<![\w=:.])([A-Za-z_][\w/@]*):? +(?=[-+]?(?:\d|\.\d|nan\b|inf\b))")  # step 3: loss 0.5, reward 1
 EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
     rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
 )
@@ -2431,6 +2463,10 @@ class Reader:
             line = "/".join([*(name for _, name in outer), f"{title}: {value}"])
             self.sections = outer if value else (*outer, (indent, title))
         pairs = pairs_of(line) if "=" in line or ":" in line else {}
+        heading = None if pairs else HEADING.search(line)
+        if heading and WORDED.match(line[heading.end() :].lstrip(" :|,/()[]0123456789")):
+            words = pairs_of(WORDED.sub(r"\1=", line))
+            pairs = words if sum(bool(common_name(name, "trl")) for name in words) > 1 else {}
         several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
         self.named = self.named or (several and any(names_step(name) and "/" not in name for name in pairs))
         headings = HEADING.findall(line)
@@ -2584,6 +2620,8 @@ def read_named(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
                 lines = (line.replace(",", ".") for line in lines)
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
             names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
+            if "-tag-" in path.stem and {*names} == {"Wall time", "Step", "Value"}:  # of tensorboard
+                names["Value"] = path.stem.rpartition("-tag-")[2].replace("train_", "train/", 1)
             twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
             need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
             for row in reader:
@@ -2735,6 +2773,7 @@ def add_own_settings(run: LoggedRun, path: Path) -> None:
         return
     is_page = run.trainer == "one_page" and path.with_name("settings.json").exists()
     run.config = json_beside(path.parent, "settings.json" if is_page else "config.json", run.remarks)
+    run.config = {} if "model_type" in run.config else run.config  # of a model that was saved there
     if run.config:
         trainer, common = our_settings(run.config, is_page)
         run.trainer, run.settings = trainer or run.trainer, run.settings | common
@@ -2990,14 +3029,30 @@ def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, l
     return facts
 
 
+def rescaled_score(run: LoggedRun) -> Fact | None:
+    """A fact if a steady score, and its spread if logged, triples between two steps and stays above 1: no mere gain."""
+    values, spreads = run.values("score"), run.values("score_std")
+    for i in range(5, len(values) - 4):
+        before, after = values[i - 5 : i], values[i : i + 5]
+        if 3 * max(before) < min(after) and max(before) <= 1 < min(after) and max(before) < 2 * min(before):
+            both = [values, spreads if len(spreads) == len(values) else values]
+            scale, wider = (statistics.median(x[i : i + 5]) / (statistics.median(x[i - 5 : i]) or 1e-9) for x in both)
+            if 0.7 < wider / scale < 1.4:
+                text = f"the score is {scale:.3g} times as large from one step on"
+                return run.fact("score", text, run.points("score")[i][0])
+    return None
+
+
 @cause(
     explains=f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
-    change="resume from the run's newest checkpoint with its optimizer and the same settings (--resume)",
+    change="resume from the run's newest checkpoint with its optimizer and settings (--resume); keep the reward's unit",
     source="an exact resume gives the figures of an uninterrupted run; limits: our heuristic",
     breaks=True,
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
-    """The run jumps at a restart: weights, optimizer, schedule, data order or settings differ from those before."""
+    """The run jumps: a restart changes weights, optimizer, schedule, data or settings, or the reward's unit changes."""
+    if fact := rescaled_score(run):
+        return Evidence(CERTAIN + 0.06, [fact], since=fact.step)
     rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
     series = {name: (run.points(name), noise(run.values(name))) for name in named}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
@@ -4224,7 +4279,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
             seen[name] = run.fact(series, words.format(late, name=run.name(series)))
     for name, series, share, least in MOVES:
         (first, last), way = run.ends(series), 1 if share > 1 else -1
-        usual = gained and (held_out or series != "length")  # without held-out data, the score may pay for length
+        usual = gained and (held_out or series != "length") and last > 0.01 * first  # without held-out, length may pay
         usual = usual or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
         if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
             seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
@@ -4545,21 +4600,20 @@ scripts/report.py RUN` draws them ([report.md](report.md)).
 `metrics.jsonl` has one line per step, `{"step": n, key: value, …}`, and a line for step 0 with `eval/` keys only. The
 same keys go to wandb, tensorboard and trackio. Means cover all processes; times are those of the first process.
 
-`--metrics_file FILE` writes a second log, with one object per update and none for evaluations. `--metric_names
-reward=reward/mean,policy_loss=policy/loss` selects its metrics and gives them your names; `step` is always there. A
-metric that a step lacks is null. The pages of `new_trainer.py` accept both flags too.
-
-`grpo_train.py` writes the metrics that TRL measures, once per optimizer step. [grpo_trl.md](grpo_trl.md#metrics) lists
-them with TRL's names, which trackers keep. With `num_iterations` or `steps_per_generation`, only steps that begin with
-a rollout have `reward/` and `rollout/` keys.
-
-If a step has nothing to learn (all groups have equal scores, and there is no other loss), no update is applied, and
-`policy/`, `mismatch/` and `optim/grad_norm` are not logged.
-
 Look at these first: `eval/accuracy` and `reward/mean` should rise, `rollout/truncated_frac` stay low,
 `value/explained_variance` leave 0, `policy/entropy` change slowly, and `kl/ref` grow slowly from 0. `policy/loss` says
-nothing about progress, except in a distillation by divergence, where it is the divergence. `policy/` and `kl/approx`
-are absent during the critic's warm-up. Each threshold in the tables has a source.
+nothing about progress, except in a distillation by divergence, where it is the divergence.
+
+`policy/` and `kl/approx` are absent during the critic's warm-up. If a step has nothing to learn (all groups have equal
+scores, and there is no other loss), no update is applied, and `policy/`, `mismatch/` and `optim/grad_norm` are absent.
+
+`--metrics_file FILE` writes a second log, with one object per update and none for evaluations. `--metric_names
+reward=reward/mean,policy_loss=policy/loss` selects its metrics and gives them your names; a metric that a step lacks is
+null. The pages of `new_trainer.py` accept both flags too.
+
+`grpo_train.py` writes the metrics that TRL measures, once per optimizer step, and trackers keep TRL's names
+([list](grpo_trl.md#metrics)). With `num_iterations` or `steps_per_generation`, only steps that begin with a rollout
+have `reward/` and `rollout/` keys.
 
 ## Reward
 
@@ -4620,7 +4674,7 @@ Only with a critic (`advantage` gae).
 | `rollout/truncated_frac` | share of completions that reached `max_new_tokens` without an end token; with an environment, share of conversations with such an answer | low | rising: a higher `max_new_tokens` or `missing_eos_penalty` | TRL metric |
 | `rollout/turns_mean` | with an environment: answers per conversation | as many as the task needs | 1 from the start: no call is recognised, or the first answer ends the conversation; always `max_turns`: see `rollout/limit_frac` | definition |
 | `rollout/limit_frac` | with an environment: share of conversations that ended at `max_turns` or `max_conversation_tokens`, not by an answer or a reply | low | rising: a higher limit, or an environment that ends sooner | definition |
-| `rollout/samples` | GRPO, and others with `dynamic_sampling`: completions sampled in this step, those of replaced groups included | near `batch_size`; with GRPO the completions of a rollout | `batch_size` × (1 + `max_refills`): too few groups differ | definition |
+| `rollout/samples` | `grpo_train.py`, and others with `dynamic_sampling`: completions sampled in this step, those of replaced groups included | near `batch_size`; in `grpo_train.py` the completions of a rollout | `batch_size` × (1 + `max_refills`): too few groups differ | definition |
 | `rollout/rounds` | with `dynamic_sampling`: rounds in which these completions were sampled | 1 or 2 | 1 + `max_refills`: a higher `max_oversampling`, or other prompts | definition |
 | `rollout/unused` | with `dynamic_sampling`: completions of groups with a signal for which the batch had no room | 0 without `max_oversampling`, else small beside `batch_size` | a large share: a lower `max_oversampling` | definition |
 | `rollout/tokens_per_s` | sampled tokens of all processes per second of sampling | steady | falls: longer completions, or a busy machine | definition |
@@ -4651,7 +4705,7 @@ Only with an environment ([environments.md](environments.md)); per conversation 
 | key | meaning | healthy | warning | source |
 |---|---|---|---|---|
 | `time/rollout` | seconds of sampling | the largest of the three with a real model: about 80 % of RL time is generation | – | OpenRLHF README |
-| `time/step` | GRPO: seconds of the optimizer step, sampling and rewards of its rollout included (TRL's `step_time`) | steady | – | TRL metric |
+| `time/step` | `grpo_train.py` and pages: seconds of the step, sampling and rewards included (TRL's `step_time`) | steady | – | TRL metric |
 | `time/teacher` | distillation: seconds spent waiting for a teacher's server | small compared with `time/rollout` | the server is the bottleneck | definition |
 | `time/reward` | seconds in the reward functions, after sampling | small | close to `time/rollout`: make the functions async, or cheaper | definition |
 | `time/update` | seconds for old and reference log-probs, values, and all updates | steady | – | definition |
@@ -4669,10 +4723,9 @@ Figures are those of the process that uses most, in GiB (2^30 bytes), as in verl
 
 The trainers complete rows of `--eval_data` greedily at step 0, every `eval_every` steps, and at the end. They use at
 most `--eval_rows` rows (512; 0: all), the same for every seed. If you have only one file, `--hold_out N` holds out N
-rows of `--data`. A hash of the prompt selects them, so the choice is the same on `--resume`, for every seed and for any
-order of the file. Rows with the same prompt stay on one side. The trainers print the count at the start, and how many
-held-out questions occur in training with their numbers swapped (`3+41` and `41+3`). `summary.json` has the first and
-the last evaluation, and `faults`: clear failures, such as a reward at its lowest, which are also printed.
+rows of `--data`, chosen by a hash of the prompt: the same for every seed and any order of the file, whole prompts on
+one side. The trainers count held-out questions that occur in training with their numbers swapped (`3+41` and `41+3`).
+`summary.json` has the first and the last evaluation, and `faults`: clear failures, such as a reward at its lowest.
 
 | key | meaning | healthy | warning | source |
 |---|---|---|---|---|

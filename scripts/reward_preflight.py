@@ -28,7 +28,7 @@ pass (full marks, 1, from the first reward), the prompts by pass rate, and the s
 right and wrong answers. The verdict is *RL now, warm start, easier prompts* or *harder prompts*.
 
 Deliberately left out: environments (prove.py plays them) and, except with --model, a model and a tokenizer
-(`completion_ids` has one id per 4 characters). A row takes about 15 completions.
+(`completion_ids` has one id per 4 characters). 64 rows take about 1,500 completions.
 
     python scripts/reward_preflight.py --list
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
@@ -48,38 +48,38 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #       519-843  processes        The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       846-864  exit codes       Program exit: errors that a user can fix become a message and an exit code
 #      867-1104  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1107-1199  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1202-1459  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1462-1568  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1571-1708  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1711-1921  chat             Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1924-2020  prompts          Load training and held-out prompts as token ids
-#     2023-2099  pass rates       Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, or …
-#     2102-2317  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2320-2431  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     2434-2671  reward forms     The forms that a reward function may have, and loading rewards from files
-#     2674-2989  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2992-3039  whole models     Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3042-3183  adapters         LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3186-3286  models           The networks of a run: their precision, the frozen reference, prompts that they can …
-#     3289-3346  tokenizers       Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3349-3432  loading          Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, what …
-#     3435-3443  batches          Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3446-3700  key cache        The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     3703-3839  forward          The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     3842-3962  faster layers    Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     3965-4174  cache probe      Probe what a model's cache and attention can do, before sampling and training rely …
-#     4177-4259  room steps       One more token per row, with fixed shapes and addresses within the cache, as a CUDA …
-#     4262-4443  sampling         Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4446-4488  rollouts         Sample and score a batch's rows over all processes
-#     4491-4613  rows and gold    Rows of the data, and their reference completions (gold)
-#     4616-4791  probes           Completions that must not be paid
-#     4794-4981  reward process   The reward's own process, with a time limit: a hang or crash costs one call, and …
-#     4984-5074  scoring          Grading completions
-#     5077-5425  preflight        The checks of a reward and the verdict
-#     5428-5484  report           Printed reports and --list
-#     5487-5569  model preflight  --model: how often a model's samples pass, and whether RL, a warm start or other …
-#     5572-5681  command          The command line
+#     1107-1205  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1208-1473  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1476-1585  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1588-1725  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1728-1938  chat             Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1941-2045  prompts          Load training and held-out prompts as token ids
+#     2048-2124  pass rates       Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, or …
+#     2127-2342  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2345-2456  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     2459-2696  reward forms     The forms that a reward function may have, and loading rewards from files
+#     2699-3014  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     3017-3064  whole models     Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3067-3208  adapters         LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3211-3311  models           The networks of a run: their precision, the frozen reference, prompts that they can …
+#     3314-3371  tokenizers       Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3374-3457  loading          Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, what …
+#     3460-3468  batches          Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3471-3725  key cache        The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     3728-3864  forward          The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     3867-3987  faster layers    Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     3990-4200  cache probe      Probe what a model's cache and attention can do, before sampling and training rely …
+#     4203-4285  room steps       One more token per row, with fixed shapes and addresses within the cache, as a CUDA …
+#     4288-4469  sampling         Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4472-4514  rollouts         Sample and score a batch's rows over all processes
+#     4517-4642  rows and gold    Rows of the data, and their reference completions (gold)
+#     4645-4821  probes           Completions that must not be paid
+#     4824-5011  reward process   The reward's own process, with a time limit: a hang or crash costs one call, and …
+#     5014-5104  scoring          Grading completions
+#     5107-5455  preflight        The checks of a reward and the verdict
+#     5458-5514  report           Printed reports and --list
+#     5517-5599  model preflight  --model: how often a model's samples pass, and whether RL, a warm start or other …
+#     5602-5711  command          The command line
 
 import argparse
 import ast
@@ -1124,6 +1124,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -1294,10 +1300,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1377,7 +1389,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -1468,10 +1482,13 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
     r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
-    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
+    r"|(?<=\bans)\.|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
 _CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
-_OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+_OPTION = (
+    r"(?:(?<![^\n*])(?:(?:my |the )?(?:selected|chosen|final) (?=\w+[*_]{0,3}:))?"
+    r"|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+)
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
@@ -1683,7 +1700,7 @@ def hash_mark(text: str) -> re.Match | None:
         return None
     mark = marks[-1]
     answer, before, below = mark[1].strip(), text[: mark.start()], text[mark.end() :].strip()
-    if answer and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
+    if answer and below and re.fullmatch(rf"(?i)the (final )?answer is:? *{re.escape(answer)}\.?", below):
         text, below = text[: mark.end()], ""
     if before.count("```") % 2 or is_heading(text, mark):
         return None
@@ -1948,15 +1965,22 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, joined_text(prompt))
 
 
+@contextlib.contextmanager
+def refusals_told(where: str = "") -> Iterator[None]:
+    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
+    try:
+        yield
+    except Exception as error:  # templates may raise anything
+        raise UserError(
+            f"{where}got a prompt that the chat template refuses ({error}); expected roles that it knows; try the "
+            "system message's text at the start of the user's, or --chat_template FILE"
+        ) from error
+
+
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
     """`encode_prompt`, with UserError if the template refuses the prompt or it has no tokens."""
-    try:
+    with refusals_told(f"{where}: "):
         ids = encode_prompt(tokenizer, prompt, **template)
-    except Exception as error:  # templates may raise anything, such as "system role not supported"
-        raise UserError(
-            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
-            "roles, or --chat_template FILE"
-        ) from error
     need(ids, f"{where}: got a prompt without tokens; expected at least one")
     return ids
 
@@ -1997,7 +2021,8 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
         read = loader.load_rows(source).rows
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
-    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
     return [(f"{source}, row {row['id']}", row) for row in read]
 
 
@@ -2985,7 +3010,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+            say("warning: no reward function applies to any row of a batch (all None), so it gives no gradient")
         return scores, parts
 
 
@@ -4159,10 +4184,11 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         f"got {name}, whose states differ between a whole text and one token at a time with a cache; expected equal "
         "states; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
+    again = ", and reads the whole conversation again at each turn" if getattr(config, "environment", "") else ""
     notes = (
         (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
         (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
-        (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
+        (measured.plain, "{} builds masks for each token" + again),
         (
             measured.groups or not can_group,
             "the cache of {} cannot share a prompt among completions: its states would change",
@@ -4492,6 +4518,7 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
 
 SOLUTIONS = ("solution", "completion", "response", "canonical_solution", "code")  # columns with a whole completion
 ANSWERS = ("answer", "final_answer", "label", "target", "ground_truth")  # columns with a final answer
+SHORT_ANSWER = 40  # characters
 CODE_COLUMNS = {"canonical_solution", "entry_point", "test", "tests", "test_list", "test_cases"}
 TEMPLATES = (
     "{answer}",
@@ -4551,7 +4578,9 @@ def make_row(raw: dict, where: str, number: int, args) -> dict:
     for name in dict.fromkeys([*answers, args.gold_column, *SOLUTIONS]):
         text = text_of(columns.get(name))
         marked = marked_answer(text or "")
-        if text and text.strip() and (marked or name in answers):
+        # a solution of one short line, as TRL's rows have it, is an answer
+        is_short = name == "solution" and text and len(text) <= SHORT_ANSWER and "\n" not in text and not is_code(row)
+        if text and text.strip() and (marked or is_short or name in answers):
             row["answer"], row["reasoning"] = marked or (stated_gold(text) or text.strip(), "")
             break
     return row
@@ -4710,7 +4739,7 @@ PROFILES = {  # share of gold's score that a probe may get, where a profile diff
     "answer": {},
     "format": {
         **dict.fromkeys(("prompt_echo", "answer_listing", "keyword_stuffing", "wrong_answer", "very_long"), 1.0),
-        "truncated": 0.5,
+        "truncated": 0.75,
     },
     "judge": {"truncated": 0.75, "wrong_answer": 0.75, "answer_listing": 0.5, "keyword_stuffing": 0.5},
 }
@@ -4745,7 +4774,8 @@ def very_long(row: dict) -> list[str]:
     size = row["limit"] or LONGEST
     digits = max(1, size - len(in_place(row, ""))) if row["limit"] else size
     brackets = "(" * (size // 2) + ")" * (size // 2)
-    return ["a " * (size // 2), brackets, in_place(row, "9" * digits), "\\frac{" * (size // 6)]
+    word = "a" * (size - 1) + "!"  # which expressions such as (\w+\s?)*$ search for hours
+    return ["a " * (size // 2), word, brackets, in_place(row, "9" * digits), "\\frac{" * (size // 6)]
 
 
 def number_of(text: str) -> float | None:
@@ -5094,13 +5124,13 @@ ADVICE = {
     "memory": "keep nothing, or a bounded number of entries, from one call to the next",
     "state": "keep nothing from one call to the next",
     "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
-    "not_deterministic": "seed random choices; give a judge temperature 0 and a cache",
+    "not_deterministic": "keep nothing from earlier calls; seed random choices; give a judge temperature 0 and a cache",
     "signature": "add **kwargs",
-    "unscored": "None means not applicable, such an answer trains nothing: give wrong answers 0",
+    "unscored": "None means not applicable, and such an answer has no gradient: give wrong answers 0",
     "latency": "bound the work per completion, or make it async; --timeout_s allows more time",
     "sign": "the sign of the score, and the row whose reference it reads",
     "long_gold": "a larger --max_new_tokens, or shorter references",
-    "chat": "--chat here and in the run, or chat messages; a base model needs neither",
+    "chat": "--chat in the preflight and the run, or chat messages; a base model needs neither",
 }
 WARNINGS = {"signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 

@@ -26,8 +26,8 @@ another user (as root) · network, pid, mount and ipc namespaces with a read-onl
 seccomp (x86-64: a list of what is allowed; no sockets, no new processes, no signals to others) · rlimits · an empty
 environment · a private scratch folder · capped output · wall clock, the whole process tree killed.
 
-What keeps a program in is 850 lines, to be read from the top: `messages`, `kernel`, `confinement`, `server`, `process`.
-They know nothing of tests. What follows, from `values` on, judges programs and finds them in answers.
+What keeps a program in is 840 lines in five sections: `messages` (before `kernel`), `kernel`, `confinement`, `server`
+and `process`. They know nothing of tests. What follows, from `values` on, judges programs and finds them in answers.
 
 Deliberately left out: languages other than Python; programs that start processes (`subprocess`, `multiprocessing`) or
 use the network (both are refused); tests in the program's own process, where it could forge the verdict; bubblewrap,

@@ -59,8 +59,8 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #      985-1052  input checks         Checks of inputs: tokens, chat template
 #     1055-1232  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
 #     1235-1580  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
-#     1583-2020  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
-#     2023-2181  run                  Load and prepare the trainer, run the checks, the command line
+#     1583-2023  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
+#     2026-2184  run                  Load and prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -1841,15 +1841,18 @@ def first_update_ratio(s: Trainer):
 
 @check()
 def sampler_agreement(s: Trainer):
-    """The sampler's log-probs are the trainer's.
+    """The sampler's log-probs are the trainer's, and no token follows an end token.
 
-    Try: divide the sampler's logits by the same temperature, without top-p or top-k, and copy weights before sampling.
+    Try: divide the sampler's logits by the same temperature, without top-p or top-k, and copy weights before sampling;
+        end a completion at each of eos_ids.
     """
     samples, batch = s.generated([row["prompt_ids"] for row in s.rows])
     mask = responses(batch, samples)
     ours = s.response_logprobs(samples, batch | {"response_mask": mask.long()})
     passed, text = agree(batch["rollout_logprobs"][mask], ours, s.limits[0])
-    return passed, f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(ours)} tokens"
+    late = sum(bool({*sample["response_ids"][:-1]} & {*s.models.eos_ids}) for sample in samples)
+    text = f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(ours)} tokens"
+    return passed and not late, text + f"; {late} completions go on after an end token" * bool(late)
 
 
 @check()

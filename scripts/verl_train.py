@@ -49,49 +49,49 @@ failed, 128 + n stopped by signal n.
 #      859-1275  user scripts      A user's Python script or notebook, read from its source
 #     1278-1330  exit codes        Program exit: errors that a user can fix become a message and an exit code
 #     1333-1570  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1573-1665  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1668-1930  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1933-2043  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2046-2135  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2138-2202  prompts           Load training and held-out prompts as token ids
-#     2205-2222  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2225-2323  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2326-2530  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2533-2557  trl scripts       A script that trains with TRL: the calls of its trainers, and of the configs that …
-#     2560-2634  extracts          Extract from a Python file what some of its names need
-#     2637-2853  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2856-3093  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3096-3415  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3418-3538  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3541-3744  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3747-3867  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3870-4171  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4174-4484  conversations     Play a policy's conversations with environments; each turn samples all open …
-#     4487-4638  play setup        Set up and score conversations, for all programs that take --environment
-#     4641-4673  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4676-4750  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4753-4761  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4764-4795  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4798-4801  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4804-4810  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4813-4883  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     4886-4931  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4934-5053  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5056-5334  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5337-5422  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5425-5450  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5453-5460  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     5463-5592  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     5595-6056  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6059-6239  data              Rows and a model's files as verl reads them
-#     6242-6401  refusals          What verl cannot express, ignores or changes, and sizes that do not divide
-#     6404-6769  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     6772-7100  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     7103-7456  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     7459-7769  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     7772-7931  launch            run.sh, and the run on this machine
-#     7934-8145  export            --export: a job as four files that need neither this script nor its bundle
-#     8148-8186  command           The command line
+#     1573-1671  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1674-1944  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1947-2057  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2060-2149  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2152-2217  prompts           Load training and held-out prompts as token ids
+#     2220-2237  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2240-2338  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2341-2545  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2548-2572  trl scripts       A script that trains with TRL: the calls of its trainers, and of the configs that …
+#     2575-2649  extracts          Extract from a Python file what some of its names need
+#     2652-2868  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2871-3108  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3111-3430  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3433-3553  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3556-3759  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3762-3882  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3885-4186  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4189-4499  conversations     Play a policy's conversations with environments; each turn samples all open …
+#     4502-4653  play setup        Set up and score conversations, for all programs that take --environment
+#     4656-4688  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4691-4765  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4768-4776  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4779-4810  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4813-4816  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4819-4825  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4828-4898  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     4901-4946  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4949-5068  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5071-5349  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5352-5437  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5440-5465  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5468-5475  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     5478-5607  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     5610-6071  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6074-6254  data              Rows and a model's files as verl reads them
+#     6257-6416  refusals          What verl cannot express, ignores or changes, and sizes that do not divide
+#     6419-6784  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     6787-7115  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     7118-7471  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     7474-7801  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     7804-7963  launch            run.sh, and the run on this machine
+#     7966-8177  export            --export: a job as four files that need neither this script nor its bundle
+#     8180-8218  command           The command line
 
 import argparse
 import ast
@@ -1590,6 +1590,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -1760,10 +1766,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1843,7 +1855,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -2189,7 +2203,8 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
         read = loader.load_rows(source).rows
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
-    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
     return [(f"{source}, row {row['id']}", row) for row in read]
 
 
@@ -3411,7 +3426,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+            say("warning: no reward function applies to any row of a batch (all None), so it gives no gradient")
         return scores, parts
 
 
@@ -5288,7 +5303,7 @@ class PolicySettings(RolloutSettings, ConversationSettings):
     dynamic_sampling: bool = setting(None, "replace groups of equal score by newly sampled ones")
     max_refills: int = setting(3, "rounds of replacement per step; then groups of equal score fill the batch")
     max_oversampling: float = setting(
-        1.0, "bound on groups sampled per missing group; the recent share of kept groups sets their number"
+        1.0, "most groups sampled per missing group; how many depends on the share kept recently"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting(
@@ -7518,6 +7533,8 @@ def missing_engine(name: str) -> bool:
 
 def config_findings(composed) -> list[str]:
     """What verl's own validation says, and what would hang a run or leave it without a checkpoint."""
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, POLICY_LOSS_REGISTRY
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
@@ -7536,7 +7553,16 @@ def config_findings(composed) -> list[str]:
     needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     if given.num_cpus is not None and given.num_cpus < needed:
         findings.append(f"cpus: got {RAY_CPUS}={given.num_cpus}; expected {needed}, or the run hangs in silence")
-    actor = composed.actor_rollout_ref.actor
+    names = {"algorithm.adv_estimator": ADV_ESTIMATOR_REGISTRY, f"{ACTOR}.policy_loss.loss_mode": POLICY_LOSS_REGISTRY}
+    own = composed.actor_rollout_ref.model.external_lib or composed.reward.reward_manager.module.path
+    for key, known in names.items():
+        if (name := OmegaConf.select(composed, key)) not in known and not own:  # a module of one's own may register it
+            advice = "try actor_rollout_ref.model.external_lib with a module that registers it"
+            findings.append(f"name: got {key}={name}; expected one of {', '.join(known)}; {advice}")
+    actor, estimator = composed.actor_rollout_ref.actor, composed.algorithm.adv_estimator
+    if rollout.n == 1 and re.match("grpo|rloo|opo|gdpo", str(estimator)):
+        got = f"group: got actor_rollout_ref.rollout.n=1 with {estimator}, which compares the samples of a prompt"
+        findings.append(f"{got}; expected 2 or more; try 8")
     if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
         say("note: with one update per batch the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
     if trainer.save_freq <= 0:
@@ -7555,7 +7581,10 @@ def rows_in_verl(composed, model) -> tuple[dict, object, list[str]]:
     report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // data.train_batch_size}
     got = f"data: got {len(rows)} of {total} rows within {data.max_prompt_length} tokens"
     is_few = len(rows) < data.train_batch_size
-    return report, rows, [f"{got}; expected the {data.train_batch_size} of a step"] if is_few else []
+    got += f"; expected the {data.train_batch_size} of a step"
+    if not len(rows):  # verl leaves out those without chat messages
+        got += f", with chat messages in {data.prompt_key}; its columns are {', '.join(rows.dataframe.column_names)}"
+    return report, rows, [got] if is_few else []
 
 
 def data_findings(composed, config: Config) -> tuple[dict, list[str]]:
@@ -7682,6 +7711,9 @@ def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
 
     data, files = composed.data, composed.data.train_files
     files = [files] if isinstance(files, str) else [*files]
+    tests = [data.val_files] if isinstance(data.val_files, str) else data.val_files or []
+    away = [name for name in tests if "://" not in name and not Path(name).expanduser().is_file()]
+    no_test = [f"data: got data.val_files {name}, which is not here; expected a file, as for train" for name in away]
     if away := [name for name in files if not Path(name).expanduser().is_file()]:
         return {"unchecked": f"{away[0]} is not here"}, [], []
     try:
@@ -7705,7 +7737,7 @@ def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
     if unusable:
         columns = ", ".join(name for name in unusable[0] if name not in ("raw_prompt", "dummy_tensor", "index"))
         findings.append(f"data: got rows of {columns}; expected data_source and reward_model.ground_truth")
-    return {"data": report}, [] if unusable else picked, findings
+    return {"data": report}, [] if unusable else picked, no_test + findings
 
 
 def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:

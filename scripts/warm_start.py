@@ -48,46 +48,46 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #      772-1119  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #     1122-1192  exit codes        Program exit: errors that a user can fix become a message and an exit code
 #     1195-1432  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1435-1527  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1530-1797  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1800-2010  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2013-2096  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2099-2216  prompts           Load training and held-out prompts as token ids
-#     2219-2295  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2298-2353  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2356-2566  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2569-2806  reward forms      The forms that a reward function may have, and loading rewards from files
-#     2809-3128  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3131-3178  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3181-3393  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3396-3496  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     3499-3565  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     3568-3678  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     3681-3826  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     3829-4083  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4086-4291  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4294-4414  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4417-4626  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     4629-4711  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     4714-4923  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4926-5063  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5066-5258  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5261-5314  rollouts          Sample and score a batch's rows over all processes
-#     5317-5323  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5326-5396  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5399-5445  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5448-5466  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5469-5742  memory            The memory that a run will need, from the shape of its networks
-#     5745-5948  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5951-6114  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6117-6144  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6147-6153  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6156-6265  settings          Settings of the warm start, and contradictions between them
-#     6268-6391  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6394-6551  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     6554-6760  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     6763-6893  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6896-7125  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#     1435-1533  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1536-1811  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1814-2024  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2027-2110  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2113-2238  prompts           Load training and held-out prompts as token ids
+#     2241-2317  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2320-2375  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2378-2588  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2591-2828  reward forms      The forms that a reward function may have, and loading rewards from files
+#     2831-3150  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3153-3200  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3203-3415  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3418-3518  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     3521-3587  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3590-3700  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3703-3848  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     3851-4105  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4108-4313  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4316-4436  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4439-4649  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     4652-4734  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     4737-4946  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4949-5086  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5089-5281  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5284-5337  rollouts          Sample and score a batch's rows over all processes
+#     5340-5346  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5349-5419  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5422-5468  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5471-5489  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5492-5765  memory            The memory that a run will need, from the shape of its networks
+#     5768-5971  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5974-6137  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6140-6167  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6170-6176  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6179-6288  settings          Settings of the warm start, and contradictions between them
+#     6291-6414  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6417-6574  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     6577-6783  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     6786-6916  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6919-7148  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import asyncio
@@ -1452,6 +1452,12 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
+    names, table = value.get("columns"), value.get("data")
+    is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
+    if is_split and all(
+        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
+    ):  # as pandas has it
+        return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
@@ -1632,10 +1638,16 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
-            yield from enumerate(map(without_nulls, rows), start=1)
+            yield from enumerate(map(without_nulls, arrow_rows(file.iter_batches(1000))), start=1)
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def arrow_rows(tables: Iterable) -> Iterator[dict]:
+    """Rows of Arrow tables; numbers of 32 bits as they were written, 0.1 instead of 0.10000000149011612."""
+    for table in tables:
+        columns = [cells.cast("string").cast("double") if cells.type == "float" else cells for cells in table.columns]
+        yield from type(table).from_arrays(columns, names=table.schema.names).to_pylist()
 
 
 def without_nulls(row: dict) -> dict:
@@ -1715,7 +1727,9 @@ def hub_rows(source: str) -> Iterator[dict]:
     offline = not hub_is_reached()
     datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
     try:
-        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+        data = datasets.load_dataset(name, subset or None, split=split or "train")
+        rows = map(data.features.decode_example, arrow_rows(data.with_format("arrow").iter(1000)))
+        yield from map(without_nulls, rows)
     except Exception as error:  # every layer below raises its own types
         why = "and the hub cannot be reached" if offline else "and the hub says"
         raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
@@ -2123,15 +2137,22 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, joined_text(prompt))
 
 
+@contextlib.contextmanager
+def refusals_told(where: str = "") -> Iterator[None]:
+    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
+    try:
+        yield
+    except Exception as error:  # templates may raise anything
+        raise UserError(
+            f"{where}got a prompt that the chat template refuses ({error}); expected roles that it knows; try the "
+            "system message's text at the start of the user's, or --chat_template FILE"
+        ) from error
+
+
 def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
     """`encode_prompt`, with UserError if the template refuses the prompt or it has no tokens."""
-    try:
+    with refusals_told(f"{where}: "):
         ids = encode_prompt(tokenizer, prompt, **template)
-    except Exception as error:  # templates may raise anything, such as "system role not supported"
-        raise UserError(
-            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
-            "roles, or --chat_template FILE"
-        ) from error
     need(ids, f"{where}: got a prompt without tokens; expected at least one")
     return ids
 
@@ -2172,7 +2193,8 @@ def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
         read = loader.load_rows(source).rows
     except loader.UserError as error:
         raise UserError(f"data_loader.py: {error}") from None
-    say(f"note: {source}: read by data_loader.py; the last answer of each chat is the column completion")
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
     return [(f"{source}, row {row['id']}", row) for row in read]
 
 
@@ -3124,7 +3146,7 @@ class Reward:
         ]
         if all(value is None for values in parts.values() for value in values) and not self.silent:
             self.silent = True
-            say("warning: no reward function applies to any row of a batch (all None): it trains nothing")
+            say("warning: no reward function applies to any row of a batch (all None), so it gives no gradient")
         return scores, parts
 
 
@@ -4611,10 +4633,11 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         f"got {name}, whose states differ between a whole text and one token at a time with a cache; expected equal "
         "states; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
+    again = ", and reads the whole conversation again at each turn" if getattr(config, "environment", "") else ""
     notes = (
         (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
         (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
-        (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
+        (measured.plain, "{} builds masks for each token" + again),
         (
             measured.groups or not can_group,
             "the cache of {} cannot share a prompt among completions: its states would change",
@@ -5833,7 +5856,7 @@ def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: boo
     lora = {} if config.lora_rank else {"lora_rank": 16}
     packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
     small = [lora, lora | recompute, packed, packed | recompute]
-    return [[recompute], shorter, [one for one in small if one and one != recompute]]
+    return [[{"critic": "shared"}], [recompute], shorter, [one for one in small if one and one != recompute]]
 
 
 def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
@@ -6179,14 +6202,14 @@ class Config(RunSettings):
         1.0, "their sampling temperature; a higher one finds rare solutions", positive=True
     )
     prompts_per_round: int = setting(256, "prompts sampled in a round; rounds continue through the data", positive=True)
-    max_draws: int = setting(4, "limit on times that a round draws prompts_per_round prompts", positive=True, free=True)
+    max_draws: int = setting(4, "times that a round may draw prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(
         5, "limit on rounds of solutions and training", positive=True, free=True, section="when RL can take over"
     )
     min_rounds: int = setting(0, "fewest rounds, even if the model is within the bounds earlier", free=True)
     pass_low: float = setting(0.1, "lowest held-out pass rate at which RL can begin")
-    pass_score: float = setting(1.0, "score of the first reward from which on a completion passes", positive=True)
+    pass_score: float = setting(1.0, "lowest score of the first reward with which a completion passes", positive=True)
     hold_out: int = setting(0, "rows of --data to hold out for the measure, instead of --eval_data; whole prompts")
     eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each held-out prompt", positive=True)
