@@ -89,7 +89,8 @@ def new_reward(args) -> str:
     texts = [named(text, columns, **words) for text in [*texts, ADAPTERS]]
     beside = f"\nNeeds {task.helper}.py beside it; copy both to every machine.\n" if task.helper else ""
     end = f"{beside}\n    python {args.output.name} --test\n"
-    head = head_of(args, about, ", ".join(columns), task.columns, task.needs, end)
+    others = task.columns or ", ".join(columns[1:])
+    head = head_of(args, about, ", ".join(columns[:1]), others, task.needs, end)
     return assembled(head, texts, [*roots, "self_test"], constants | {"CONTRACTS": f"[{', '.join(tests)}]"})
 
 

@@ -95,9 +95,20 @@ def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
 
 
 def fill(template: str, values: dict) -> str:
-    """Fill the places `{name}` of a template for which there is a value; braces of LaTeX commands stay."""
+    """Fill the places `{name}` of a template for which there is a value, as JSON where the template is JSON.
+
+    Braces of LaTeX commands stay.
+    """
     template = re.sub(r"(\\[A-Za-z]+)\{(\w+)\}", r"\1{{\2}}", template)
-    return re.sub(r"\{(\w+)\}", lambda m: str(values[m[1]]) if values.get(m[1]) is not None else m[0], template)
+    is_json = template.lstrip().startswith(('{"', "["))
+
+    def written(match):
+        value, quoted = values.get(match[1]), is_json and template[: match.start()].endswith('"')
+        if is_json and not isinstance(value, str):
+            value = json.dumps(value, default=str)
+        return match[0] if values.get(match[1]) is None else json.dumps(value)[1:-1] if quoted else str(value)
+
+    return re.sub(r"\{(\w+)\}", written, template)
 
 
 def gold_variants(row: dict, args) -> dict[str, str]:
