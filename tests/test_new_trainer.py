@@ -213,6 +213,7 @@ def test_a_page_with_its_environment_inside_needs_no_other_file(folder):
 
 DATA = "grpo mine.py --model m --reward my.py:reward --data"
 RUN = f"{DATA} train.jsonl --out"
+GAME = "multi_turn mine.py --model m --environment game.py:Game --data gold.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -238,6 +239,7 @@ RUN = f"{DATA} train.jsonl --out"
         (f"{DATA} rows.csv --prompt_column question", ["rows.csv:2: got columns prompt, answer; expected 'question'"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
         (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns prompt, gold"]),
+        (GAME, ["environment Game: reset does not take this data", "'answer'", "got the columns prompt, gold"]),
     ],
 )
 def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, monkeypatch):
@@ -246,6 +248,8 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     (folder / "asked.jsonl").write_text('\n{"question": "1+1=", "answer": "2"}\n')
     (folder / "gold.jsonl").write_text('{"prompt": "1+1=", "gold": "2"}\n')
     (folder / "double.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
+    methods = ("reset(self, answer)", "reply(self, text)", "get_reward(self)")
+    (folder / "game.py").write_text("class Game:\n" + "".join(f"    def {x}: pass\n" for x in methods))
     before = sorted(x.name for x in folder.iterdir())
     try:
         code = new.main(words.split())

@@ -36,7 +36,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import STOPS, check_reward, checked, page_rows, time_left, trained
+from programs.new_trainer.training import STOPS, check_functions, checked, page_rows, time_left, trained
 
 HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
 OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
@@ -158,8 +158,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     held_out = rows.get("eval_data", [])
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
-        if "data" in rows:
-            check_reward(given["reward"], rows["data"], given.get("prompt_column", "prompt"))
+    if "data" in rows:
+        check_functions(given, rows["data"], given.get("prompt_column", "prompt"))
     settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in settings.items():
         source = with_default(source, name, value)

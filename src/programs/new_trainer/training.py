@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from parts.data.rows import SUFFIXES, placed_json_lines, placed_rows, prompt_of
+from parts.environments.environments import load_environments
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.reward_forms import load_rewards
@@ -110,12 +111,15 @@ def page_rows(flag: str, file: str, column: str) -> tuple[list[dict], bool]:
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
 
 
-def check_reward(spec: str, rows: list[dict], column: str) -> None:
-    """Raise UserError for a reward that needs a column which the data do not have."""
-    for function, _ in load_rewards(spec):
+def check_functions(given: dict, rows: list[dict], column: str) -> None:
+    """Raise UserError for a reward or environment that needs a column which the data do not have."""
+    prompt = rows[0]["prompt"]
+    columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
+    for function, _ in load_rewards(given["reward"]) if given.get("reward") else ():
         name = getattr(function, "__name__", type(function).__name__)
-        columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
-        check_columns({name: function}, {"prompt": rows[0]["prompt"], "columns": columns})
+        check_columns({name: function}, {"prompt": prompt, "columns": columns})
+    if given.get("environment"):
+        load_environments(given["environment"]).check_row(prompt, columns)
 
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:
