@@ -84,7 +84,8 @@ class Environments:
         except TypeError as error:
             raise UserError(
                 f"environment {kind.name}: reset does not take this data ({error}); got the columns "
-                f"{', '.join(['prompt', *columns])}; expected one for each parameter; try def reset(self, **row)"
+                f"{', '.join(['prompt', *columns])}; expected one for each parameter, and `prompt` for the "
+                "prompt's; try def reset(self, **row)"
             ) from None
         for name in inspect.signature(reset).parameters.keys() - given.keys():
             if near := difflib.get_close_matches(name, columns.keys() - given.keys(), n=1, cutoff=0.75):
