@@ -261,9 +261,9 @@ def generate(config, models, prompts, greedy=False):
 def play(config, models, make, rows, greedy=False):
     """A conversation for each row; all open ones are sampled as one batch. Tokens are (id, 1, sampled, log-prob)."""
     talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["messages"])) for row in rows]
-    named = inspect.signature(make.reset).parameters
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in named.values())
     for talk in talks:
+        named = inspect.signature(talk.environment.reset).parameters
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in named.values())
         row = {k: v for k, v in (talk.row["columns"] | {"prompt": talk.messages}).items() if k in named or takes_all}
         said = ask(config, talk, "reset", **copy.deepcopy(row))
         talk.messages[-1]["content"] += said or ""

@@ -78,16 +78,16 @@ class Environments:
         """Raise UserError for a parameter of `reset` without a column; warn of one that looks misspelt."""
         kind = self.kind_of(columns)
         reset = kind.make().reset
-        given = self.reset_arguments(reset, prompt, columns)
         try:
+            given = self.reset_arguments(reset, prompt, columns)
             inspect.signature(reset).bind(**given)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:  # or it has no signature
             raise UserError(
                 f"environment {kind.name}: reset does not take this data ({error}); got the columns "
-                f"{', '.join(['prompt', *columns])}; expected one for each parameter, and `prompt` for the "
-                "prompt's; try def reset(self, **row)"
+                f"{', '.join(['prompt', *columns])}; expected one for each parameter (the prompt "
+                "is `prompt`); try def reset(self, **row)"
             ) from None
-        for name in inspect.signature(reset).parameters.keys() - given.keys():
+        for name in inspect.signature(reset).parameters.keys() - given.keys() - columns.keys():
             if near := difflib.get_close_matches(name, columns.keys() - given.keys(), n=1, cutoff=0.75):
                 say_once(f"environment {kind.name}: no column is called {name!r}; did you mean the column {near[0]!r}?")
 

@@ -218,8 +218,8 @@ def preflighted(args) -> dict:
     runs_code = TASKS[args.task].helper == "sandbox"
     command += ["--answer_column", args.gold_column] if args.gold_column and not runs_code else []
     done = subprocess.run(command, capture_output=True, text=True)
-    wrong = done.stderr.strip().rpartition("error: ")[2].replace(", --gold_column or --gold_template", OR_LOADER)
-    wrong = wrong.replace("--answer_column", "--gold_column")
+    wrong = re.split("^error: ", done.stderr.strip(), flags=re.MULTILINE)[-1]
+    wrong = wrong.replace(", --gold_column or --gold_template", OR_LOADER).replace("--answer_column", "--gold_column")
     need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
     outcome = json.loads(done.stdout)
     paid_nothing = [probe["name"] for probe in outcome["probes"] if probe["status"] == "pass"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from parts.data.prompts import read_prompts
 from parts.data.rows import SUFFIXES, placed_json_lines, prompt_of
 from parts.environments.environments import load_environments
+from parts.environments.play_setup import check_environment_rows
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.reward_forms import load_rewards
@@ -104,7 +105,8 @@ def check_functions(given: dict, rows: list[dict], column: str) -> None:
         name = getattr(function, "__name__", type(function).__name__)
         check_columns({name: function}, {"prompt": prompt, "columns": columns})
     if given.get("environment"):
-        load_environments(given["environment"]).check_row(prompt, columns)
+        theirs = [row | {"columns": {k: v for k, v in row["columns"].items() if k != column}} for row in rows]
+        check_environment_rows(load_environments(given["environment"]), theirs)
 
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:
