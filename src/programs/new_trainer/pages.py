@@ -66,10 +66,10 @@ def settings_of(source: str) -> dict[str, dict]:
     """{name: {"type": ..., "default": text or None, "what": comment}} of the page's Config."""
     config = next(x for x in ast.parse(source).body if isinstance(x, ast.ClassDef) and x.name == "Config")
     lines, settings = source.splitlines(), {}
-    for field in config.body:
-        default = None if field.value is None else ast.unparse(field.value)
-        comment = lines[field.lineno - 1].partition("  # ")[2]
-        settings[field.target.id] = {"type": ast.unparse(field.annotation), "default": default, "what": comment}
+    for node in config.body:
+        default = None if node.value is None else ast.unparse(node.value)
+        comment = lines[node.lineno - 1].partition("  # ")[2]
+        settings[node.target.id] = {"type": ast.unparse(node.annotation), "default": default, "what": comment}
     return settings
 
 
