@@ -64,10 +64,10 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1705-1942  reward forms     The forms that a reward function may have, and loading rewards from files
 #     1945-2102  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
 #     2105-2340  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2343-2955  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     2958-3333  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3336-3445  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3448-3636  command          The command line
+#     2343-2959  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     2962-3337  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3340-3449  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3452-3640  command          The command line
 
 import argparse
 import ast
@@ -2762,6 +2762,7 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     paid = [v.fraction if PAY == "fraction" else float(v.all_passed) for v in verdicts]
     return [p * (v.trusted or PAY_WEAK_TESTS) if v.usable else None for p, v in zip(paid, verdicts, strict=True)]
 '''
+OR_LOADER = ", or data_loader.py, which reads objects and many forms"
 
 
 @dataclass
@@ -2816,7 +2817,8 @@ def new_reward(args) -> str:
     texts = [named(text, columns, **words) for text in [*texts, ADAPTERS]]
     beside = f"\nNeeds {task.helper}.py beside it; copy both to every machine.\n" if task.helper else ""
     end = f"{beside}\n    python {args.output.name} --test\n"
-    head = head_of(args, about, ", ".join(columns), task.columns, task.needs, end)
+    others = task.columns or ", ".join(columns[1:])
+    head = head_of(args, about, ", ".join(columns[:1]), others, task.needs, end)
     return assembled(head, texts, [*roots, "self_test"], constants | {"CONTRACTS": f"[{', '.join(tests)}]"})
 
 
@@ -2940,9 +2942,11 @@ def preflighted(args) -> dict:
     need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
     command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
     command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
-    command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
+    runs_code = TASKS[args.task].helper == "sandbox"
+    command += ["--answer_column", args.gold_column] if args.gold_column and not runs_code else []
     done = subprocess.run(command, capture_output=True, text=True)
-    wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
+    wrong = re.split("^error: ", done.stderr.strip(), flags=re.MULTILINE)[-1]
+    wrong = wrong.replace(", --gold_column or --gold_template", OR_LOADER).replace("--answer_column", "--gold_column")
     need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
     outcome = json.loads(done.stdout)
     paid_nothing = [probe["name"] for probe in outcome["probes"] if probe["status"] == "pass"]
@@ -3474,8 +3478,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
     inline = "--from to verl: the shortest port, with the function inside"
     flag("inline", inline, port, action="store_true")
-    tried = (*(task for task in TASKS if task != "passes_tests"), *port)
-    flag("data", "test the new reward on these rows: JSONL, JSON, CSV or parquet", tried, metavar="FILE")
+    flag("data", "test the new reward on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
     flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
     flag("output", "file to write", metavar="FILE.py", type=Path)
     flag("force", "replace an existing file", action="store_true")
@@ -3601,10 +3604,11 @@ def write_reward(args, text: str) -> dict:
             report |= {"paid_in_full": args.gold_template, "self_test": tested(path)}
         if args.task == "passes_tests":
             report["tried"] = tried_on_programs(args)
-        elif args.source:
+        if args.source:
             report["tried"] = compared(args)
         elif args.data:
-            report["tried"] = preflighted(args)
+            programs, rows = report.get("tried", {}), preflighted(args)
+            report["tried"] = programs | rows | {"ready": rows["ready"] and programs.get("ready", True)}
     except UserError:
         path.unlink() if before is None else path.write_bytes(before)
         if report.get("copied"):

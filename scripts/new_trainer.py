@@ -11,8 +11,9 @@
         --reward my.py:reward --minutes 2 --out runs/mine
 
 does three things and stops at the first that fails. It writes the page to FILE: one file of plain PyTorch and
-transformers, with your settings, such as `--clip_eps_high 0.28`, as its defaults. selfcheck compares it with
-independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log.
+transformers, with all that you pass, such as `--clip_eps_high 0.28`, as its defaults: `python my_grpo.py` repeats the
+run. selfcheck compares the page with independent computations on your model, data and reward. Then it trains into
+--out, and diagnose.py judges the log.
 --minutes covers check and training. Without --out it stops after the check, without --model after writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment instead of --reward). --change makes
@@ -39,30 +40,32 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       111-165  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       168-215  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       218-440  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       443-474  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       477-504  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       507-514  user scripts   A user's Python script or notebook, read from its source
-#       517-754  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       757-855  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      858-1133  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1136-1219  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1222-1240  prompts        Load training and held-out prompts as token ids
-#     1243-1261  extracts       Extract from a Python file what some of its names need
-#     1264-1445  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1448-1685  reward forms   The forms that a reward function may have, and loading rewards from files
-#     1688-1718  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1721-1736  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#     1739-1782  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1785-1791  losses         The KL to the reference, policy and value losses, and how losses per token become one …
-#     1794-1858  idle settings  Settings without effect in a configuration: named at the start, with what would …
-#     1861-1872  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#     1875-1921  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
-#     1924-2149  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2152-2288  training       The check of a page, its run, and the results of both
-#     2291-2534  command        The command line
+#       115-169  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       172-219  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       222-444  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       447-478  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       481-508  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       511-518  user scripts   A user's Python script or notebook, read from its source
+#       521-758  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       761-859  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      862-1137  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1140-1223  held out       Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1226-1260  prompts        Load training and held-out prompts as token ids
+#     1263-1281  extracts       Extract from a Python file what some of its names need
+#     1284-1465  user code      What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1468-1705  reward forms   The forms that a reward function may have, and loading rewards from files
+#     1708-1738  rewards        The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1741-1864  environments   Load and check environments: classes whose methods are tools for the model, or that …
+#     1867-1877  play setup     Set up and score conversations, for all programs that take --environment
+#     1880-1895  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#     1898-1941  saved models   A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1944-1950  losses         The KL to the reference, policy and value losses, and how losses per token become one …
+#     1953-2017  idle settings  Settings without effect in a configuration: named at the start, with what would …
+#     2020-2031  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2034-2080  run end        A run's end: summary.json, the faults that its last steps show, and what is printed
+#     2083-2314  pages          The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2317-2441  training       The check of a page, its run, and the results of both
+#     2444-2686  command        The command line
 
 import argparse
 import ast
@@ -104,7 +107,8 @@ import urllib.error
 import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -1240,6 +1244,22 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> dict[str, int]
     return {}
 
 
+def read_prompts(source: str, column: str) -> list[tuple[str, dict]]:
+    """(place, row) of each row; chats without a column `prompt` are read as data_loader.py reads them."""
+    rows, chats = placed_rows(source), {"messages", "conversations", "conversation"}
+    are_chats = rows and not any("prompt" in row or chats.isdisjoint(row) for _, row in rows)
+    if not are_chats or column != "prompt" or not has_sibling("data_loader"):
+        return rows
+    loader = sibling("data_loader")
+    try:
+        read = loader.load_rows(source).rows
+    except loader.UserError as error:
+        raise UserError(f"data_loader.py: {error}") from None
+    last = "; the last answer of a chat is the column completion" if any("completion" in row for row in read) else ""
+    say(f"note: {source}: read by data_loader.py{last}")
+    return [(f"{source}, row {row['id']}", row) for row in read]
+
+
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
 
 IMPORTS = (ast.Import, ast.ImportFrom)
@@ -1710,12 +1730,151 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
                     f"reward {name} takes {p.name!r}; got data with the columns {known}; "
-                    f"expected that column too{near} {mend}, or a reward for this data"
+                    f"expected that column too (the prompt is `prompt`){near} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near:
                 text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
+
+
+# --------------------------------------------------------------- environments (src/parts/environments/environments.py)
+
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are not tools
+ENVIRONMENT_COLUMN = "environment"
+HIDE = "; try a leading underscore for a method that is not a tool"
+
+
+@dataclass
+class EnvironmentKind:
+    """A class of environments: how to create one, its tools, and whether it has `reply` and `get_reward`."""
+
+    name: str
+    make: Callable
+    file: str
+    tools: list[dict] = field(default_factory=list)  # JSON schemas
+    talks: bool = False  # it has reply
+    scores: bool = False  # it has get_reward
+
+    @property
+    def tool_names(self) -> list[str]:
+        return [tool["function"]["name"] for tool in self.tools]
+
+
+@dataclass
+class Environments:
+    """The environments of a run: one under the key None, or several by the values of the column `environment`."""
+
+    kinds: dict[str | None, EnvironmentKind]
+
+    def kind_of(self, columns: dict) -> EnvironmentKind:
+        if None in self.kinds:
+            return self.kinds[None]
+        name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
+        kind = next((kind for key, kind in self.kinds.items() if key == name), None)
+        got = f"got a row with environment {name!r}"
+        need(kind, f"{got}; expected one of {', '.join(known)}{suggest(str(name), known)}")
+        return kind
+
+    def reset_arguments(self, reset: Callable, prompt, columns: dict) -> dict:
+        """What `reset` names of the prompt and the columns, or all for `**row`; never the column that selects."""
+        left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
+        named = inspect.signature(reset).parameters
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in named.values())
+        row = {**columns, "prompt": prompt}.items()
+        return {name: value for name, value in row if name not in left_out and (takes_all or name in named)}
+
+    @prints_aside()
+    def check_row(self, prompt, columns: dict) -> None:
+        """Raise UserError for a parameter of `reset` without a column; warn of one that looks misspelt."""
+        kind = self.kind_of(columns)
+        reset = kind.make().reset
+        try:
+            given = self.reset_arguments(reset, prompt, columns)
+            inspect.signature(reset).bind(**given)
+        except (TypeError, ValueError) as error:  # or it has no signature
+            raise UserError(
+                f"environment {kind.name}: reset does not take this data ({error}); got the columns "
+                f"{', '.join(['prompt', *columns])}; expected one for each parameter (the prompt "
+                "is `prompt`); try def reset(self, **row)"
+            ) from None
+        for name in inspect.signature(reset).parameters.keys() - given.keys() - columns.keys():
+            if near := difflib.get_close_matches(name, columns.keys() - given.keys(), n=1, cutoff=0.75):
+                say_once(f"environment {kind.name}: no column is called {name!r}; did you mean the column {near[0]!r}?")
+
+
+def tool_schema(environment, name: str, subject: str) -> dict:
+    """The JSON schema of the tool `name`, as transformers makes it for TRL; UserError that begins with `subject`."""
+    from transformers.utils import get_json_schema
+
+    method = getattr(environment, name)
+    expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
+    if name == "step":
+        expected += "; for gymnasium's step, try GameEnvironment in references/environments.md"
+    for p in inspect.signature(method).parameters.values():
+        fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+    generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+    need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
+    try:
+        return get_json_schema(method)
+    except Exception as error:  # transformers raises its own types, and whatever evaluating the type hints raises
+        raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
+
+
+@prints_aside()
+def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
+    """Create environments by `make` to learn what they can do; UserError if they break the contract."""
+    subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    got = f"{subject}: got a {type(make).__name__}"
+    need(callable(make), f"{got}; expected a class or a function that makes environments")
+    try:
+        environment, other = make(), make()
+    except Exception as error:
+        raised = f"raises {type(error).__name__}: {error}{user_place(error)}"
+        text = f"{subject}: making one {raised}; expected a call without arguments"
+        raise UserError(text) from error
+    need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
+    names = [name for name, _ in members if not name.startswith("_")]
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
+    tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
+    return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
+
+
+def load_environments(spec: str) -> Environments:
+    """Load `FILE.py:NAME`: a class, a function that creates environments, or a dictionary of such.
+
+    Raises:
+        UserError: the file or name does not exist, or it breaks the contract.
+    """
+    file, _, name = spec.rpartition(":")
+    missing = f": no file {file!r}" if file else ""
+    need(Path(file).is_file(), f"got environment {spec!r}{missing}; expected FILE.py:Class")
+    module = import_file("environment", spec, file)
+    members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
+    classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
+    known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
+    member = members.get(name)
+    need(member is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(member, dict):
+        return Environments({None: environment_kind(name, member, file, spec)})
+    need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
+
+
+# ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
+
+
+def check_environment_rows(environments: Environments, rows: list[dict]) -> None:
+    """Raise UserError for a row that `reset` does not accept; rows with the same columns are checked once."""
+    tried = set()
+    for row in rows:
+        key = (environments.kind_of(row["columns"]).name, *row["columns"])
+        if key not in tried:
+            environments.check_row(row["prompt"], row["columns"])
+            tried.add(key)
 
 
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
@@ -1924,8 +2083,8 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
 # --------------------------------------------------------------------------- pages (src/programs/new_trainer/pages.py)
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
-# Settings of one run, which stay flags of the page; all others are written into it.
-OF_A_RUN = ("model", "teacher", "data", "eval_data", "reward", "environment", "out", "steps", "minutes", "seed")
+# Settings that ask for check and run, not for the page alone.
+OF_A_RUN = ("model", "teacher", "data", "eval_data", "reward", "environment", "out")
 OF_A_CHECK = ("model", "teacher", "data", "reward", "environment")
 OWN = {  # functions of the user's: the page's function that calls them, and what they may take
     "advantage": ("group_advantages", ("scores", "groups")),
@@ -1975,10 +2134,10 @@ def settings_of(source: str) -> dict[str, dict]:
     """{name: {"type": ..., "default": text or None, "what": comment}} of the page's Config."""
     config = next(x for x in ast.parse(source).body if isinstance(x, ast.ClassDef) and x.name == "Config")
     lines, settings = source.splitlines(), {}
-    for field in config.body:
-        default = None if field.value is None else ast.unparse(field.value)
-        comment = lines[field.lineno - 1].partition("  # ")[2]
-        settings[field.target.id] = {"type": ast.unparse(field.annotation), "default": default, "what": comment}
+    for node in config.body:
+        default = None if node.value is None else ast.unparse(node.value)
+        comment = lines[node.lineno - 1].partition("  # ")[2]
+        settings[node.target.id] = {"type": ast.unparse(node.annotation), "default": default, "what": comment}
     return settings
 
 
@@ -2009,15 +2168,21 @@ def as_own(source: str, kind: str, file: str, changes: list[str]) -> str:
 
     source = source.replace(" on one page: copy it, read it from top to bottom, make it yours.", " in one file.", 1)
     source = source.replace(f"    python {kind}.py ", f"    python {Path(file).name} ", 1)
+    if all(setting["default"] for setting in settings_of(source).values()):
+        source = re.sub(r"^(    python \S+) --model .*", r"\1", source, count=1, flags=re.MULTILINE)
     return re.sub(r"^Left out, and in scripts/\w+\.py: (.*)\.$", lacks, source, count=1, flags=re.MULTILINE)
 
 
 def with_default(source: str, name: str, value: object) -> str:
-    """The page with another default of a setting; its comment stays."""
+    """The page with another default of a setting; its comment stays where the line has room for it."""
     text = "math.inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
     text = str(value) if isinstance(value, bool) else text  # false in JSON
-    line = re.compile(rf"^(    {name}: \w+ = ).*?(?=  # |$)", re.MULTILINE)
-    return line.sub(lambda match: match[1] + text, source, count=1)
+
+    def line(match):
+        code = f"{match[1]} = {text}"
+        return code + match[2] * (len(code + match[2]) <= 120)
+
+    return re.sub(rf"^(    {name}: \w+)(?: = .*?)?(  # .*|)$", line, source, count=1, flags=re.MULTILINE)
 
 
 def with_change(source: str, kind: str, name: str) -> str:
@@ -2152,7 +2317,6 @@ def as_flags(given: dict, names) -> list[str]:
 # --------------------------------------------------------------------- training (src/programs/new_trainer/training.py)
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
-CHATS = {"messages", "conversations", "conversation"}  # columns of whole conversations
 
 
 def follow(command: list[str], **kwargs) -> tuple[int, int]:
@@ -2216,42 +2380,31 @@ def time_left(given: dict, check: dict) -> dict:
     return {"minutes": round(left, 2)}
 
 
-def is_jsonl(file: str) -> bool:
-    """Whether a page reads the file as it is."""
-    return SUFFIXES.get(Path(file).suffix.lower(), "jsonl") == "jsonl"
-
-
-def prompts_of_chats(file: str) -> list[tuple[str, dict]]:
-    """(place, row) of conversations as data_loader.py writes them: `prompt` is all before the last answer."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / Path(file).with_suffix(".jsonl").name
-        command = [sys.executable, str(BUNDLE / "scripts" / "data_loader.py"), file, "--out", str(out)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        need(done.returncode == 0, done.stderr.strip().rpartition("error: ")[2])
-        return placed_json_lines(out)
-
-
 def page_rows(flag: str, file: str, column: str) -> tuple[list[dict], bool]:
     """(rows {"prompt", "columns"} of a file, whether a page reads it as it is); UserError without a prompt."""
     need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected rows with a column {column}")
+    form = SUFFIXES.get(Path(file).suffix.lower())
     try:
-        placed = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
+        lines = placed_json_lines(Path(file)) if form in (None, "jsonl") else []
+        placed = read_prompts(file, column) if form else lines
         need(placed, f"got --{flag} {file} without rows; expected some with a column {column}")
-        chats = column == "prompt" and "prompt" not in placed[0][1] and bool(CHATS & placed[0][1].keys())
-        placed = prompts_of_chats(file) if chats else placed
         rows = [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in placed]
-        return rows, is_jsonl(file) and not chats
+        return rows, placed == lines
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
 
 
-def check_reward(spec: str, rows: list[dict], column: str) -> None:
-    """Raise UserError for a reward that needs a column which the data do not have."""
-    for function, _ in load_rewards(spec):
+def check_functions(given: dict, rows: list[dict], column: str) -> None:
+    """Raise UserError for a reward or environment that needs a column which the data do not have."""
+    prompt = rows[0]["prompt"]
+    columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
+    for function, _ in load_rewards(given["reward"]) if given.get("reward") else ():
         name = getattr(function, "__name__", type(function).__name__)
-        columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
-        check_columns({name: function}, {"prompt": rows[0]["prompt"], "columns": columns})
+        check_columns({name: function}, {"prompt": prompt, "columns": columns})
+    if given.get("environment"):
+        theirs = [row | {"columns": {k: v for k, v in row["columns"].items() if k != column}} for row in rows]
+        check_environment_rows(load_environments(given["environment"]), theirs)
 
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:
@@ -2410,9 +2563,9 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     held_out = rows.get("eval_data", [])
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
-        if "data" in rows:
-            check_reward(given["reward"], rows["data"], given.get("prompt_column", "prompt"))
-    settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
+    if "data" in rows:
+        check_functions(given, rows["data"], given.get("prompt_column", "prompt"))
+    settings = {**given}
     for name, value in settings.items():
         source = with_default(source, name, value)
     if args.inline:
@@ -2441,14 +2594,13 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
             Path(args.file).unlink()
             report["wrote"] = None
         raise
-    flags = as_flags(given, OF_A_RUN)
-    report["command"] = shlex.join(["python", args.file, *flags])
+    report["command"] = shlex.join(["python", args.file])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"]))
-    flags = as_flags(given | time_left(given, report["selfcheck"]), OF_A_RUN)
     if held_out:
         report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
     report["run"] = run = {}
+    flags = as_flags(time_left(given, report["selfcheck"]), ["minutes"])
     trained(args.file, flags, given["model"], out, run)
     if run["ended_by"]:
         return 128 + run["ended_by"]

@@ -2994,7 +2994,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
                     f"reward {name} takes {p.name!r}; got data with the columns {known}; "
-                    f"expected that column too{near} {mend}, or a reward for this data"
+                    f"expected that column too (the prompt is `prompt`){near} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near:

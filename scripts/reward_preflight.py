@@ -72,14 +72,14 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #     4203-4285  room steps       One more token per row, with fixed shapes and addresses within the cache, as a CUDA …
 #     4288-4469  sampling         Sampling with the policy itself: a KV cache, rows that leave the batch when they end
 #     4472-4514  rollouts         Sample and score a batch's rows over all processes
-#     4517-4642  rows and gold    Rows of the data, and their reference completions (gold)
-#     4645-4821  probes           Completions that must not be paid
-#     4824-5011  reward process   The reward's own process, with a time limit: a hang or crash costs one call, and …
-#     5014-5104  scoring          Grading completions
-#     5107-5455  preflight        The checks of a reward and the verdict
-#     5458-5514  report           Printed reports and --list
-#     5517-5599  model preflight  --model: how often a model's samples pass, and whether RL, a warm start or other …
-#     5602-5711  command          The command line
+#     4517-4661  rows and gold    Rows of the data, and their reference completions (gold)
+#     4664-4840  probes           Completions that must not be paid
+#     4843-5030  reward process   The reward's own process, with a time limit: a hang or crash costs one call, and …
+#     5033-5123  scoring          Grading completions
+#     5126-5474  preflight        The checks of a reward and the verdict
+#     5477-5533  report           Printed reports and --list
+#     5536-5618  model preflight  --model: how often a model's samples pass, and whether RL, a warm start or other …
+#     5621-5730  command          The command line
 
 import argparse
 import ast
@@ -2919,7 +2919,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
                     f"reward {name} takes {p.name!r}; got data with the columns {known}; "
-                    f"expected that column too{near} {mend}, or a reward for this data"
+                    f"expected that column too (the prompt is `prompt`){near} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near:
@@ -4602,10 +4602,29 @@ def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
     return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
 
 
+def is_object_or_array(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except ValueError:
+        return False
+
+
 def fill(template: str, values: dict) -> str:
-    """Fill the places `{name}` of a template for which there is a value; braces of LaTeX commands stay."""
+    """Fill the places `{name}` of a template for which there is a value, as JSON where the template is JSON.
+
+    Braces of LaTeX commands stay.
+    """
     template = re.sub(r"(\\[A-Za-z]+)\{(\w+)\}", r"\1{{\2}}", template)
-    return re.sub(r"\{(\w+)\}", lambda m: str(values[m[1]]) if values.get(m[1]) is not None else m[0], template)
+    is_json = is_object_or_array(re.sub(r"\{\w+\}", "0", template))
+
+    def written(match):
+        value, before = values.get(match[1]), re.sub(r"\\.", "", template[: match.start()])
+        if value is None or not is_json:
+            return match[0] if value is None else str(value)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return json.dumps(text, ensure_ascii=False)[1:-1] if before.count('"') % 2 else text
+
+    return re.sub(r"\{(\w+)\}", written, template)
 
 
 def gold_variants(row: dict, args) -> dict[str, str]:

@@ -3,7 +3,7 @@
     python multi_turn.py --model M --data train.jsonl --eval_data test.jsonl --environment my.py:Game --out out
 
 Game is a class, as of TRL's environment_factory, with `reply` in place of tools. Each conversation has its own object:
-    reset(**row) -> str | None    gets the columns of a row; the text it returns is appended to the prompt
+    reset(**row) -> str | None    gets the columns that it names; the text it returns is appended to the prompt
     reply(text) -> str | None     the user's words after an answer; None ends the conversation
     get_reward() -> float | None  the return, called at the end; None: it does not apply
 Sampled ids are never re-encoded, and only they are trained; the chat template's text stands between the answers.
@@ -262,7 +262,10 @@ def play(config, models, make, rows, greedy=False):
     """A conversation for each row; all open ones are sampled as one batch. Tokens are (id, 1, sampled, log-prob)."""
     talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["messages"])) for row in rows]
     for talk in talks:
-        said = ask(config, talk, "reset", **copy.deepcopy(talk.row["columns"] | {"prompt": talk.messages}))
+        named = inspect.signature(talk.environment.reset).parameters
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in named.values())
+        row = {k: v for k, v in (talk.row["columns"] | {"prompt": talk.messages}).items() if k in named or takes_all}
+        said = ask(config, talk, "reset", **copy.deepcopy(row))
         talk.messages[-1]["content"] += said or ""
         talk.tokens = [(i, 1, 0, 0.0) for i in render(models.tokenizer, talk.messages)]
         talk.start, talk.goes_on = len(talk.tokens), True

@@ -128,7 +128,9 @@ def test_kinds_are_what_their_classes_offer_with_trls_tools_and_schemas(file):
 
 def test_a_dictionary_mixes_by_a_column(file):
     environments = load_environments(f"{file()}:MIXED")
-    assert environments.reset_arguments("p", {"environment": "talk", "answer": "4"}) == {"prompt": "p", "answer": "4"}
+    row = {"environment": "talk", "answer": "4"}
+    assert environments.reset_arguments(lambda **row: 0, "p", row) == {"prompt": "p", "answer": "4"}
+    assert environments.reset_arguments(lambda answer, seed=0: 0, "p", row) == {"answer": "4"}
     for name, said in (("tolk", r"'tolk'; expected one of talk, tools; try talk"), (["talk"], r"\['talk'\]; expected")):
         with pytest.raises(UserError, match=f"environment {said}"):
             environments.kind_of({"environment": name})

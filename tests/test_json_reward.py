@@ -68,6 +68,12 @@ def test_it_is_tried_on_data_as_a_format(written, tmp_path, capsys):
     _, report = written(PERSON, "--data", "rows.jsonl", "--force")
     assert report["tried"]["ready"] and report["tried"]["gold_with_full_marks"] == 1
     assert {"empty", "truncated", "prompt_echo"} <= {*report["tried"]["not_paid"]}
+    booking = {name: {"type": kind} for name, kind in (("who", "string"), ("open", "boolean"), ("tags", "array"))}
+    rows = [{"prompt": f"{i}?", "who": f'{i} "Bo"\n', "open": i < 3, "tags": ["a", i]} for i in range(6)]
+    write_lines(tmp_path / "rows.jsonl", rows)
+    schema = {"type": "object", "properties": booking, "required": [*booking]}
+    _, report = written(schema, "--exact", *booking, "--data", "rows.jsonl", "--force")
+    assert report["tried"]["ready"] and report["tried"]["gold_with_full_marks"] == 1
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_template_that_raises_or_is_not_there_is_refused(models):
 
 
 HOOKS = {
-    "reset": "    def reset(self, answer, **row):\n        self.n = 0\n",
+    "reset": "    def reset(self, answer):\n        self.n = 0\n",
     "reply": "    def reply(self, text):\n        self.n += 1\n        return 'No.' if self.n < 2 else None\n",
     "get_reward": "    def get_reward(self):\n        return 1.0\n",
 }

@@ -135,7 +135,7 @@ def test_settings_of_every_type_become_defaults(tmp_path):
     config = load_module(tmp_path / "mine.py", "page_with_defaults").Config(model="", data="", reward="")
     assert {name: getattr(config, name) for name in given} == given
     changed = [b for a, b in zip(page.splitlines(), source.splitlines(), strict=True) if a != b]
-    assert len(changed) == 4 and all("  # " in line for line in changed)
+    assert len(changed) == 4 and all("  # " in line or "eval_data" in line for line in changed)  # as lines have room
 
 
 def test_completions_by_generate_are_the_most_probable_tokens(tmp_path):
@@ -181,8 +181,10 @@ def test_one_command_writes_checks_trains_and_judges(folder):
     assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
     assert run["verdict"] == "too short" and len(run["last_samples"]) == 2
     assert run["saved_model"] == new.saved(str(TINY_LM), folder / "run") and run["saved_model"]["loads"]
-    again = report["command"].replace("--out run", "--out again").split()
-    assert run_script(folder / again[1], *again[2:], cwd=folder).returncode == 0
+    before = read_lines(folder / "run" / "samples.jsonl")
+    assert report["command"] == "python mine.py" in (folder / "mine.py").read_text()
+    assert run_script(folder / "mine.py", cwd=folder).returncode == 0
+    assert read_lines(folder / "run" / "samples.jsonl") == before and (folder / "run.1").exists()
 
 
 def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
@@ -213,6 +215,7 @@ def test_a_page_with_its_environment_inside_needs_no_other_file(folder):
 
 DATA = "grpo mine.py --model m --reward my.py:reward --data"
 RUN = f"{DATA} train.jsonl --out"
+GAME = "multi_turn mine.py --model m --environment game.py:Game --data gold.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -238,6 +241,7 @@ RUN = f"{DATA} train.jsonl --out"
         (f"{DATA} rows.csv --prompt_column question", ["rows.csv:2: got columns prompt, answer; expected 'question'"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
         (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns prompt, gold"]),
+        (GAME, ["environment Game: reset does not take this data", "'answer'", "got the columns prompt, gold"]),
     ],
 )
 def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, monkeypatch):
@@ -246,6 +250,8 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     (folder / "asked.jsonl").write_text('\n{"question": "1+1=", "answer": "2"}\n')
     (folder / "gold.jsonl").write_text('{"prompt": "1+1=", "gold": "2"}\n')
     (folder / "double.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
+    methods = ("reset(self, answer)", "reply(self, text)", "get_reward(self)")
+    (folder / "game.py").write_text("class Game:\n" + "".join(f"    def {x}: pass\n" for x in methods))
     before = sorted(x.name for x in folder.iterdir())
     try:
         code = new.main(words.split())
@@ -389,7 +395,8 @@ def test_rows_held_out_become_files_of_the_run(folder, made, monkeypatch):
     trained, kept = ((folder / "run_data" / f"{x}.jsonl").read_text().splitlines() for x in ("train", "held_out"))
     assert sorted(trained + kept) == sorted((folder / "train.jsonl").read_text().splitlines())
     assert len(kept) == 3 and report["held_out"] == {"rows": 3, "also_in_training": 0}
-    assert "--data run_data/train.jsonl --eval_data run_data/held_out.jsonl" in report["command"]
+    own = load_module(folder / "mine.py", "own_rows").Config()
+    assert (own.data, own.eval_data, own.out) == ("run_data/train.jsonl", "run_data/held_out.jsonl", "run")
     assert report["selfcheck"]["flags"][2:4] == ["--data", "run_data/train.jsonl"] and report["notes"] == []
     made(*line, "--seed", "5")  # the same rows
     (folder / "run_data" / "train.jsonl").write_text("{}\n")

@@ -310,6 +310,8 @@ def test_a_notebook_that_is_run_reports_what_it_found(ideas):
     ideas_of_file = ("reward=ideas.py:right_and_short", "advantage=ideas.py:median", "loss=ideas.py:asymmetric")
     flags = [word for idea in ideas_of_file for word in ("--idea", idea)]
     flags += ["--seeds", 3, "--steps", 2, "--run", "--output", "idea.ipynb"]
+    (ideas / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:30] * 2))
+    flags += ["--data", "train.jsonl", "--reward", "numeric_correctness"]
     done = run_script("new_notebook", *flags, cwd=ideas, fresh=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -318,6 +320,7 @@ def test_a_notebook_that_is_run_reports_what_it_found(ideas):
     assert [c.source for c in plain.cells] == [c.source for c in ran.cells]
     assert not any(c.get("outputs") for c in plain.cells) and len(pictures(ran)) == 1
     assert set(runs(ran)) == {("baseline", 3), ("idea", 3)}
+    assert "--hold_out 6 " in shlex.join(command(ran, "idea")) and "54 prompts, 6 held out" in text(ran, "data")
     for name, key in (("run", "runs"), ("verdict", "verdict"), ("next", "next")):
         assert found[key] == text(ran, name).splitlines() and found[key]
     # both arms are judged by the baseline's reward; what the idea pays for besides is told of both

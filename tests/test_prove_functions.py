@@ -221,6 +221,7 @@ a tight bound on the ratio | ppo | d.exp() => d.clamp(-2, 2).exp() | none of the
 aggregation | ppo | ppo_loss => dapo_loss | loss.sum() / keep.sum() => means.mean() | aggregates by mean over sequences
 in place | ppo | torch.where(keep, advantages, 0.0) => advantages.sub_(advantages.mean()) \
 | changes its caller's advantages
+no upper bound of a row | gspo | .clamp(1 - epsilon, 1 + epsilon) => .clamp(min=1 - epsilon) | without its upper bound
 an empty row counts | gspo | * keep.any(1) => | but for an empty row
 cispo with gradient | cispo | .detach() => | gradient is not
 one bound twice | clipped | ppo => dapo | eps=0.2 => low=0.2, high=0.3 | 1 + eps => 1 + low | 1 - eps => 1 - low \
@@ -411,16 +412,24 @@ def sapo_loss(logp, old_logp, advantages, mask):
     ratio = torch.where(mask > 0, logp - old_logp, 0).exp()
     gate = torch.sigmoid(2.0 * (ratio - 1)) * 4 / 2.0
     return -(torch.where(mask > 0, gate * advantages, 0)).sum() / mask.sum()
+
+def of_row(logp, old_logp, advantages, mask, low=3e-4, high=4e-4):
+    s = (torch.where(mask > 0, logp - old_logp, 0).sum(1) / mask.sum(1).clamp(min=1)).exp()
+    return torch.maximum(-advantages * s, -advantages * s.clamp(1 - low, 1 + high)) * mask.any(1)
+
+def gspo_loss(logp, old_logp, advantages, mask):
+    return of_row(logp, old_logp, advantages, mask).sum() / mask.any(1).sum()
 """
 
 
 def test_numbers_that_a_function_has_inside(tmp_path, capsys):
-    """CISPO's paper has no lower bound; the report says which numbers were found in the source."""
+    """CISPO's paper has no lower bound; the report says which numbers were found in the source, or in what it calls."""
     code, report, _ = run(capsys, write(tmp_path, INSIDE))
     assert code == 0 and not report["findings"]
     ways = {name.split(" ")[0]: about["written_as"] for name, about in report["figures"].items()}
     assert ways["cispo_loss"].startswith("cispo without a lower bound, sum over tokens / their number, with ")
     assert " high 0.3 inside" in ways["cispo_loss"] and ways["sapo_loss"].endswith("tau_pos 2 and tau_neg 2 inside")
+    assert ways["gspo_loss"].endswith("with low 0.0003 and high 0.0004 inside")
 
 
 HUBER = """
@@ -433,7 +442,7 @@ UNKNOWN = {
     "a clip around the return": edited(
         SOUND["value"], ["o + (v - o).clamp(-clip, clip) => torch.clamp(v, min=r - clip).minimum(o + clip)"]
     ),
-    "bounds that are not in its source": "def bounds():\n    return 0.85, 1.3\n"
+    "bounds that are not in its source": "def bounds():\n    return float('0.85'), float('1.3')\n"
     + edited(SOUND["clipped"], ["ppo => grpo", ", eps=0.2 =>", "1 - eps, 1 + eps => *bounds()"]),
 }
 

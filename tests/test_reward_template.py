@@ -893,6 +893,15 @@ def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothi
     assert template.main(flags) == 2 and not (tmp_path / "r.py").exists()
 
 
+@pytest.mark.long
+def test_a_code_reward_is_tried_on_programs_and_on_data(tmp_path):
+    row = {"text": "Write f, which doubles.", "code": "def f(x):\n    return 2 * x", "test_list": ["assert f(2) == 4"]}
+    data = write_lines(tmp_path / "rows.jsonl", [row])
+    flags = ["--data", data, "--prompt_column", "text", "--signature", "paid(responses, test_list)"]
+    tried = make(tmp_path, "--task", "passes_tests", *flags)["tried"]
+    assert tried["ready"] and tried["gold_with_full_marks"] == 1.0 and "network" in tried["hostile_programs"]
+
+
 # ------------------------------------------------------------------------------------------------ inline
 @pytest.mark.parametrize(
     ("name", "flags", "seen"),

@@ -215,7 +215,7 @@ def notebook_parser() -> argparse.ArgumentParser:
     add("--data", default="", help="prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)")
     add("--prompt_column", default="", metavar="NAME", help="column with the prompt (default: prompt)")
     add("--chat", action="store_true", help="string prompts become a user's turn of the chat template")
-    add("--eval_data", default="", metavar="DATA", help="held-out prompts (default: the last tenth of --data)")
+    add("--eval_data", default="", metavar="DATA", help="held-out prompts (default: a tenth of --data, as --hold_out)")
     add("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="auto: bf16 if the GPU supports it")
     add("--idea", **repeated, metavar="KIND=VALUE", help=IDEA_HELP)
     add("--seeds", type=int, nargs="+", metavar="N", help="seeds; both arms run once with each")

@@ -206,7 +206,7 @@ def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
         kind = environments.kind_of(row["columns"])
         conversation = Conversation(number, prompt, kind, kind.make(), messages, place=row.get("place", ""))
-        given = environments.reset_arguments(messages, row["columns"])
+        given = environments.reset_arguments(conversation.environment.reset, messages, row["columns"])
         conversations.append(conversation)
         calls.append((conversation, copy.deepcopy(given)))  # rows are shared by the conversations of a group
     for conversation, value in zip(conversations, call_hooks("reset", calls, limits), strict=True):

@@ -13,12 +13,13 @@ answer; it is read after every turn and reset to 0. All methods may be async. A 
 environments; a row's column `environment` selects one.
 """
 
+import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.messages import UserError, need, say_once, suggest
 from parts.rewards.reward_forms import import_file
 from parts.rewards.user_code import prints_aside, user_place
 
@@ -64,22 +65,31 @@ class Environments:
         need(kind, f"{got}; expected one of {', '.join(known)}{suggest(str(name), known)}")
         return kind
 
-    def reset_arguments(self, prompt, columns: dict) -> dict:
-        """The arguments of `reset`: the prompt and all columns, except the one that selects the environment."""
+    def reset_arguments(self, reset: Callable, prompt, columns: dict) -> dict:
+        """What `reset` names of the prompt and the columns, or all for `**row`; never the column that selects."""
         left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
-        return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
+        named = inspect.signature(reset).parameters
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in named.values())
+        row = {**columns, "prompt": prompt}.items()
+        return {name: value for name, value in row if name not in left_out and (takes_all or name in named)}
 
     @prints_aside()
     def check_row(self, prompt, columns: dict) -> None:
-        """Raise UserError unless `reset` accepts this row's columns."""
-        kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
+        """Raise UserError for a parameter of `reset` without a column; warn of one that looks misspelt."""
+        kind = self.kind_of(columns)
+        reset = kind.make().reset
         try:
-            inspect.signature(kind.make().reset).bind(**given)
-        except TypeError as error:
+            given = self.reset_arguments(reset, prompt, columns)
+            inspect.signature(reset).bind(**given)
+        except (TypeError, ValueError) as error:  # or it has no signature
             raise UserError(
                 f"environment {kind.name}: reset does not take this data ({error}); got the columns "
-                f"{', '.join(given)}; expected a parameter for each; try def reset(self, **row)"
+                f"{', '.join(['prompt', *columns])}; expected one for each parameter (the prompt "
+                "is `prompt`); try def reset(self, **row)"
             ) from None
+        for name in inspect.signature(reset).parameters.keys() - given.keys() - columns.keys():
+            if near := difflib.get_close_matches(name, columns.keys() - given.keys(), n=1, cutoff=0.75):
+                say_once(f"environment {kind.name}: no column is called {name!r}; did you mean the column {near[0]!r}?")
 
 
 def tool_schema(environment, name: str, subject: str) -> dict:

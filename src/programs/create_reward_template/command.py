@@ -51,8 +51,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
     inline = "--from to verl: the shortest port, with the function inside"
     flag("inline", inline, port, action="store_true")
-    tried = (*(task for task in TASKS if task != "passes_tests"), *port)
-    flag("data", "test the new reward on these rows: JSONL, JSON, CSV or parquet", tried, metavar="FILE")
+    flag("data", "test the new reward on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
     flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
     flag("output", "file to write", metavar="FILE.py", type=Path)
     flag("force", "replace an existing file", action="store_true")
@@ -178,10 +177,11 @@ def write_reward(args, text: str) -> dict:
             report |= {"paid_in_full": args.gold_template, "self_test": tested(path)}
         if args.task == "passes_tests":
             report["tried"] = tried_on_programs(args)
-        elif args.source:
+        if args.source:
             report["tried"] = compared(args)
         elif args.data:
-            report["tried"] = preflighted(args)
+            programs, rows = report.get("tried", {}), preflighted(args)
+            report["tried"] = programs | rows | {"ready": rows["ready"] and programs.get("ready", True)}
     except UserError:
         path.unlink() if before is None else path.write_bytes(before)
         if report.get("copied"):

@@ -35,6 +35,7 @@ JSON_SCHEMA = file_text("files/json_schema.py")
 LLM_JUDGE = file_text("files/llm_judge.py")
 FINAL_NUMBER = file_text("files/final_number.py")
 PASSES_TESTS = file_text("files/passes_tests.py")
+OR_LOADER = ", or data_loader.py, which reads objects and many forms"
 
 
 @dataclass
@@ -89,7 +90,8 @@ def new_reward(args) -> str:
     texts = [named(text, columns, **words) for text in [*texts, ADAPTERS]]
     beside = f"\nNeeds {task.helper}.py beside it; copy both to every machine.\n" if task.helper else ""
     end = f"{beside}\n    python {args.output.name} --test\n"
-    head = head_of(args, about, ", ".join(columns), task.columns, task.needs, end)
+    others = task.columns or ", ".join(columns[1:])
+    head = head_of(args, about, ", ".join(columns[:1]), others, task.needs, end)
     return assembled(head, texts, [*roots, "self_test"], constants | {"CONTRACTS": f"[{', '.join(tests)}]"})
 
 
@@ -213,9 +215,11 @@ def preflighted(args) -> dict:
     need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
     command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
     command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
-    command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
+    runs_code = TASKS[args.task].helper == "sandbox"
+    command += ["--answer_column", args.gold_column] if args.gold_column and not runs_code else []
     done = subprocess.run(command, capture_output=True, text=True)
-    wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
+    wrong = re.split("^error: ", done.stderr.strip(), flags=re.MULTILINE)[-1]
+    wrong = wrong.replace(", --gold_column or --gold_template", OR_LOADER).replace("--answer_column", "--gold_column")
     need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
     outcome = json.loads(done.stdout)
     paid_nothing = [probe["name"] for probe in outcome["probes"] if probe["status"] == "pass"]

@@ -9,8 +9,9 @@
         --reward my.py:reward --minutes 2 --out runs/mine
 
 does three things and stops at the first that fails. It writes the page to FILE: one file of plain PyTorch and
-transformers, with your settings, such as `--clip_eps_high 0.28`, as its defaults. selfcheck compares it with
-independent computations on your model, data and reward. Then it trains into --out, and diagnose.py judges the log.
+transformers, with all that you pass, such as `--clip_eps_high 0.28`, as its defaults: `python my_grpo.py` repeats the
+run. selfcheck compares the page with independent computations on your model, data and reward. Then it trains into
+--out, and diagnose.py judges the log.
 --minutes covers check and training. Without --out it stops after the check, without --model after writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment instead of --reward). --change makes

@@ -36,7 +36,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import STOPS, check_reward, checked, page_rows, time_left, trained
+from programs.new_trainer.training import STOPS, check_functions, checked, page_rows, time_left, trained
 
 HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
 OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
@@ -158,9 +158,9 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     held_out = rows.get("eval_data", [])
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
-        if "data" in rows:
-            check_reward(given["reward"], rows["data"], given.get("prompt_column", "prompt"))
-    settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
+    if "data" in rows:
+        check_functions(given, rows["data"], given.get("prompt_column", "prompt"))
+    settings = {**given}
     for name, value in settings.items():
         source = with_default(source, name, value)
     if args.inline:
@@ -189,14 +189,13 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
             Path(args.file).unlink()
             report["wrote"] = None
         raise
-    flags = as_flags(given, OF_A_RUN)
-    report["command"] = shlex.join(["python", args.file, *flags])
+    report["command"] = shlex.join(["python", args.file])
     if report["selfcheck"]["failed"] or "out" not in given:
         return int(bool(report["selfcheck"]["failed"]))
-    flags = as_flags(given | time_left(given, report["selfcheck"]), OF_A_RUN)
     if held_out:
         report["held_out"] = {"rows": len(held_out), "also_in_training": sum(row["trains"] for row in held_out)}
     report["run"] = run = {}
+    flags = as_flags(time_left(given, report["selfcheck"]), ["minutes"])
     trained(args.file, flags, given["model"], out, run)
     if run["ended_by"]:
         return 128 + run["ended_by"]

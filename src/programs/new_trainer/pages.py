@@ -15,8 +15,8 @@ from parts.foundation.user_scripts import defaults_of
 from parts.rewards.extracts import IMPORTS, bound_names
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
-# Settings of one run, which stay flags of the page; all others are written into it.
-OF_A_RUN = ("model", "teacher", "data", "eval_data", "reward", "environment", "out", "steps", "minutes", "seed")
+# Settings that ask for check and run, not for the page alone.
+OF_A_RUN = ("model", "teacher", "data", "eval_data", "reward", "environment", "out")
 OF_A_CHECK = ("model", "teacher", "data", "reward", "environment")
 OWN = {  # functions of the user's: the page's function that calls them, and what they may take
     "advantage": ("group_advantages", ("scores", "groups")),
@@ -66,10 +66,10 @@ def settings_of(source: str) -> dict[str, dict]:
     """{name: {"type": ..., "default": text or None, "what": comment}} of the page's Config."""
     config = next(x for x in ast.parse(source).body if isinstance(x, ast.ClassDef) and x.name == "Config")
     lines, settings = source.splitlines(), {}
-    for field in config.body:
-        default = None if field.value is None else ast.unparse(field.value)
-        comment = lines[field.lineno - 1].partition("  # ")[2]
-        settings[field.target.id] = {"type": ast.unparse(field.annotation), "default": default, "what": comment}
+    for node in config.body:
+        default = None if node.value is None else ast.unparse(node.value)
+        comment = lines[node.lineno - 1].partition("  # ")[2]
+        settings[node.target.id] = {"type": ast.unparse(node.annotation), "default": default, "what": comment}
     return settings
 
 
@@ -100,15 +100,21 @@ def as_own(source: str, kind: str, file: str, changes: list[str]) -> str:
 
     source = source.replace(" on one page: copy it, read it from top to bottom, make it yours.", " in one file.", 1)
     source = source.replace(f"    python {kind}.py ", f"    python {Path(file).name} ", 1)
+    if all(setting["default"] for setting in settings_of(source).values()):
+        source = re.sub(r"^(    python \S+) --model .*", r"\1", source, count=1, flags=re.MULTILINE)
     return re.sub(r"^Left out, and in scripts/\w+\.py: (.*)\.$", lacks, source, count=1, flags=re.MULTILINE)
 
 
 def with_default(source: str, name: str, value: object) -> str:
-    """The page with another default of a setting; its comment stays."""
+    """The page with another default of a setting; its comment stays where the line has room for it."""
     text = "math.inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
     text = str(value) if isinstance(value, bool) else text  # false in JSON
-    line = re.compile(rf"^(    {name}: \w+ = ).*?(?=  # |$)", re.MULTILINE)
-    return line.sub(lambda match: match[1] + text, source, count=1)
+
+    def line(match):
+        code = f"{match[1]} = {text}"
+        return code + match[2] * (len(code + match[2]) <= 120)
+
+    return re.sub(rf"^(    {name}: \w+)(?: = .*?)?(  # .*|)$", line, source, count=1, flags=re.MULTILINE)
 
 
 def with_change(source: str, kind: str, name: str) -> str:

@@ -7,7 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts.data.rows import SUFFIXES, placed_json_lines, placed_rows, prompt_of
+from parts.data.prompts import read_prompts
+from parts.data.rows import SUFFIXES, placed_json_lines, prompt_of
+from parts.environments.environments import load_environments
+from parts.environments.play_setup import check_environment_rows
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.reward_forms import load_rewards
@@ -16,7 +19,6 @@ from parts.running.run_end import faults_at_end
 from parts.sampling.saved_models import saved
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
-CHATS = {"messages", "conversations", "conversation"}  # columns of whole conversations
 
 
 def follow(command: list[str], **kwargs) -> tuple[int, int]:
@@ -80,42 +82,31 @@ def time_left(given: dict, check: dict) -> dict:
     return {"minutes": round(left, 2)}
 
 
-def is_jsonl(file: str) -> bool:
-    """Whether a page reads the file as it is."""
-    return SUFFIXES.get(Path(file).suffix.lower(), "jsonl") == "jsonl"
-
-
-def prompts_of_chats(file: str) -> list[tuple[str, dict]]:
-    """(place, row) of conversations as data_loader.py writes them: `prompt` is all before the last answer."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / Path(file).with_suffix(".jsonl").name
-        command = [sys.executable, str(BUNDLE / "scripts" / "data_loader.py"), file, "--out", str(out)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        need(done.returncode == 0, done.stderr.strip().rpartition("error: ")[2])
-        return placed_json_lines(out)
-
-
 def page_rows(flag: str, file: str, column: str) -> tuple[list[dict], bool]:
     """(rows {"prompt", "columns"} of a file, whether a page reads it as it is); UserError without a prompt."""
     need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected rows with a column {column}")
+    form = SUFFIXES.get(Path(file).suffix.lower())
     try:
-        placed = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
+        lines = placed_json_lines(Path(file)) if form in (None, "jsonl") else []
+        placed = read_prompts(file, column) if form else lines
         need(placed, f"got --{flag} {file} without rows; expected some with a column {column}")
-        chats = column == "prompt" and "prompt" not in placed[0][1] and bool(CHATS & placed[0][1].keys())
-        placed = prompts_of_chats(file) if chats else placed
         rows = [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in placed]
-        return rows, is_jsonl(file) and not chats
+        return rows, placed == lines
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
 
 
-def check_reward(spec: str, rows: list[dict], column: str) -> None:
-    """Raise UserError for a reward that needs a column which the data do not have."""
-    for function, _ in load_rewards(spec):
+def check_functions(given: dict, rows: list[dict], column: str) -> None:
+    """Raise UserError for a reward or environment that needs a column which the data do not have."""
+    prompt = rows[0]["prompt"]
+    columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
+    for function, _ in load_rewards(given["reward"]) if given.get("reward") else ():
         name = getattr(function, "__name__", type(function).__name__)
-        columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
-        check_columns({name: function}, {"prompt": rows[0]["prompt"], "columns": columns})
+        check_columns({name: function}, {"prompt": prompt, "columns": columns})
+    if given.get("environment"):
+        theirs = [row | {"columns": {k: v for k, v in row["columns"].items() if k != column}} for row in rows]
+        check_environment_rows(load_environments(given["environment"]), theirs)
 
 
 def by_answers(samples: list[dict]) -> dict[int, dict]:

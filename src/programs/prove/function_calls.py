@@ -21,6 +21,8 @@ MASK = (  # ragged rows, pads on either side, a hole, an empty row
 SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0.6, 2.0, -1.7)
 # {place: log-ratio} where no clip bounds the loss, yet below 5, from where implementations cap log-ratios
 LARGE = {(0, 1): -3.0, (0, 2): -4.5, (4, 0): 3.0, (4, 1): 4.5}
+# the same for rows whose mean ratio a bound cuts: above with a positive advantage, below with a negative one
+CUT = {(2, 0): 0.2, (2, 1): 0.9, (1, 2): -0.2, (1, 4): -0.9, (1, 5): -0.1}
 BY_TOKEN = tuple(
     "logprobs old_logprobs ref_logprobs values old_values returns token_rewards x rollout_logprobs".split()
 )
@@ -55,9 +57,10 @@ def inputs(kind: str, takes: set[str], numbers: list[float]) -> dict:
     c["logprobs"] = -c["logprobs"].abs() - 0.1
     for name, size in (("old_logprobs", 0.5), ("ref_logprobs", 0.3)):
         c[name] = c["logprobs"] + size * c[name]
-    for place, size in LARGE.items() if kind == "loss" else ():
+    for place, size in (LARGE | CUT).items() if kind == "loss" else ():
         c["old_logprobs"][place] = c["logprobs"][place] - size
-        c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
+        if place in LARGE:
+            c["x"][place] = -math.copysign(1 + c["x"][place].abs(), size)
     c["values"] *= kind != "gae" or "values" in takes
     c["rollout_logprobs"] = c["old_logprobs"] + 0.03 * c["rollout_logprobs"]  # no bound is near these ratios
     c["old_values"] = c["values"] + 0.4 * c["old_values"]

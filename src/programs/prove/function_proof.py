@@ -9,6 +9,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import np, torch
+from parts.rewards.extracts import bound_names
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, WRONG_AXIS
 from programs.prove.function_calls import NOTES, Tried, input_forms, inputs
@@ -221,12 +222,12 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
 
 
 def numbers_in(node: ast.stmt, file: Path) -> list[float]:
-    """Numbers in a definition of a file, and in those of the file's variables that it reads."""
+    """Numbers in a definition of a file, and in those of the file's variables and functions that it names."""
     nodes = [*ast.walk(node)]
     names = {x.id for x in nodes if isinstance(x, ast.Name)}
     for x in parsed(file):
-        if isinstance(x, ast.Assign) and names & {y.id for y in ast.walk(x) if isinstance(y, ast.Name)}:
-            nodes += ast.walk(x.value)
+        if names & bound_names(x):
+            nodes += ast.walk(x)
     return sorted({float(x.value) for x in nodes if isinstance(x, ast.Constant) and type(x.value) in (int, float)})
 
 

@@ -97,10 +97,29 @@ def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
     return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
 
 
+def is_object_or_array(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except ValueError:
+        return False
+
+
 def fill(template: str, values: dict) -> str:
-    """Fill the places `{name}` of a template for which there is a value; braces of LaTeX commands stay."""
+    """Fill the places `{name}` of a template for which there is a value, as JSON where the template is JSON.
+
+    Braces of LaTeX commands stay.
+    """
     template = re.sub(r"(\\[A-Za-z]+)\{(\w+)\}", r"\1{{\2}}", template)
-    return re.sub(r"\{(\w+)\}", lambda m: str(values[m[1]]) if values.get(m[1]) is not None else m[0], template)
+    is_json = is_object_or_array(re.sub(r"\{\w+\}", "0", template))
+
+    def written(match):
+        value, before = values.get(match[1]), re.sub(r"\\.", "", template[: match.start()])
+        if value is None or not is_json:
+            return match[0] if value is None else str(value)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return json.dumps(text, ensure_ascii=False)[1:-1] if before.count('"') % 2 else text
+
+    return re.sub(r"\{(\w+)\}", written, template)
 
 
 def gold_variants(row: dict, args) -> dict[str, str]:
