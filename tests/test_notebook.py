@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
-from conftest import FEW_EVAL, FEW_TRAIN, ROOT, load_script, read_lines, run_script
+from conftest import FEW_EVAL, FEW_TRAIN, ROOT, TRAIN_DATA, load_script, read_lines, run_script
 
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
 SMALL = "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\n"

@@ -556,7 +556,7 @@ TURN_FAULTS = {  # (checks that fail, old => new, ...)
     ),
     "columns shared by a group": (
         "turn_state",
-        'copy.deepcopy(talk.row["columns"] | {"prompt" => (talk.row["columns"] | {"prompt"',
+        'ask(config, talk, "reset", **copy.deepcopy(row)) => ask(config, talk, "reset", **row)',
     ),
     "messages shared by a group": ("turn_mask turn_state", "messages=copy.deepcopy(row[ => messages=(row["),
     "answers heard by a neighbour": (
