@@ -62,7 +62,7 @@ LIBRARY = f"{bundle}/examples/reward_functions_library.py"
 MODEL = ppo.EMBEDDED_MODEL  # folder or hub id; on a GPU "Qwen/Qwen2.5-0.5B-Instruct", say
 PRECISION = "auto"  # bf16 where the CUDA GPU can, else fp32; or one of the two
 DATA = ppo.EMBEDDED_DATA  # prompts: JSONL, JSON, CSV or parquet file, or a hub id
-EVAL_DATA = ""  # held-out prompts; without it, the embedded ones, or the last tenth of your DATA
+EVAL_DATA = ""  # held-out prompts; without it, the embedded ones, or a tenth of your DATA
 PROMPT_COLUMN = "prompt"  # column with the prompt, a string or chat messages
 CHAT = False  # True: string prompts become a user's turn of the chat template
 REWARDS = [f"{LIBRARY}:numeric_correctness", f"{LIBRARY}:format_reward*0.2"]  # FILE.py:function[*weight]
@@ -111,7 +111,7 @@ def check_settings():
 
 
 LOADED = settings_now()
-SETTINGS, _ = LOADED
+SETTINGS = {**LOADED[0]}
 if MODEL == ppo.EMBEDDED_MODEL:
     torch.set_num_threads(1)  # too small to gain by a second one, which costs a multiple on a busy machine
 config = ppo.Config(**SETTINGS)
@@ -121,7 +121,9 @@ ppo.settle_precision(config, device)
 tokenizer = ppo.load_tokenizer(config)
 rows, held_out = ppo.load_splits(config, tokenizer)
 if not held_out:
-    rows, held_out = rows[: -max(1, len(rows) // 10)], rows[-max(1, len(rows) // 10) :]
+    SETTINGS["hold_out"] = max(1, len(rows) // 10)
+    config = ppo.Config(**SETTINGS)
+    rows, held_out = ppo.hold_out(config, rows)
 held_out = held_out[:EVAL_PROMPTS]
 start = ppo.load_models(dataclasses.replace(config, kl_coef=1.0), device)  # the untrained policy, and the reference
 ppo.check_context(config, start, rows + held_out)
@@ -158,10 +160,8 @@ if not any(value is not None and value >= 1 for value in next(iter(parts.values(
     flags = f"--self --min_rounds 1 --model {MODEL} --data {DATA} --max_new_tokens {MAX_NEW_TOKENS}"
     rewards = " ".join(f"--reward '{spec}'" for spec in REWARDS)
     flags += f" --prompt_column {PROMPT_COLUMN}" + " --chat" * CHAT
-    held = f" --eval_data {EVAL_DATA}" if EVAL_DATA else ""
+    held = f" --eval_data {EVAL_DATA}" if EVAL_DATA else f" --hold_out {config.hold_out}" * (config.hold_out > 0)
     print(f"python {bundle}/scripts/warm_start.py {flags}{held} {rewards} --output_dir {OUTPUT}_warm")
-    if not held:
-        print("# DATA of your own also needs --hold_out N there, or --eval_data FILE: prompts that do not train")
     print(f"# then MODEL = '{OUTPUT}_warm/final'; with worked solutions leave --self out: references/warm_start.md")
 
 # %% [markdown] idea-text
@@ -497,8 +497,6 @@ def command(name, settings):
 
 for name, settings in ARMS.items():
     print(f"# {name}\n{command(name, settings)}")
-if len(ppo.load_splits(config, tokenizer)[0]) > len(rows):
-    print("# without EVAL_DATA the script trains on all rows, those held out here too")
 page = ["--output", str(folder / "report.html")]
 print("# both on one page")
 print(shlex.join(["python", f"{bundle}/scripts/report.py", *(str(folder / name) for name in ARMS), *page]))
