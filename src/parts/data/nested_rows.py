@@ -38,9 +38,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
         return table
     names, table = value.get("columns"), value.get("data")
     is_split = value.keys() <= {"columns", "index", "data"} and isinstance(table, list) and table
-    if is_split and all(
-        isinstance(row, list) and len(row) == len(names) for row in (names, *table)
-    ):  # as pandas has it
+    # to_json(orient="split") of pandas
+    if is_split and all(isinstance(row, list) and len(row) == len(names) for row in (names, *table)):
         return [dict(zip(map(str, names), row, strict=True)) for row in table]
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, dict) and only:
